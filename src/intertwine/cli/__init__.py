@@ -1,0 +1,13 @@
+"""The command line: parse, call one function, print.
+
+Each verb is a module of this package with two functions: `add_parser(subparsers)` declares the arguments
+(heavy imports stay out of it), `run(args, console)` calls the Python API and prints. Results go to stdout,
+progress and logs to stderr. Exit codes: 0 fine, 1 the verification failed, 2 bad usage or bad input,
+3 unsupported.
+"""
+
+from __future__ import annotations
+
+from intertwine.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,84 @@
+"""Every error that intertwine raises on purpose.
+
+    IntertwineError
+    ├── InputError            bad usage or bad input            exit code 2
+    │   ├── ModelError        the model cannot be built, loaded or run on the example
+    │   ├── WeightsError      a checkpoint is missing, corrupt, unsafe, or does not fit
+    │   ├── DataError         a data set is missing or malformed
+    │   └── NotFound          a name (axis, layer, measure, zoo entry) that does not exist
+    ├── Unsupported           understood, but not possible here    exit code 3
+    │   ├── ExportFailed      torch.export cannot trace the model
+    │   ├── UnsupportedOp     no rule for an op (only raised when asked; inference freezes instead)
+    │   └── MissingExtra      an optional dependency is not installed
+    └── VerificationFailed    a claimed symmetry did not hold      exit code 1
+
+A message has up to four parts: what happened, where, so what, and what to do:
+
+>>> print(NotFound("no axis named 'conv9'", where="resnet20", do="intertwine inspect lists the names"))
+no axis named 'conv9'
+  at   resnet20
+  do   intertwine inspect lists the names
+"""
+
+from __future__ import annotations
+
+
+class IntertwineError(Exception):
+    """Base of the tree; carries the four parts of a message and an exit code."""
+
+    exit_code = 2
+
+    def __init__(self, what: str, *, where: str = "", so: str = "", do: str = "") -> None:
+        self.what, self.where, self.so, self.do = what, where, so, do
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        parts = [self.what]
+        for label, text in (("at", self.where), ("so", self.so), ("do", self.do)):
+            if text:
+                parts.append(f"  {label}   {text}")
+        return "\n".join(parts)
+
+
+class InputError(IntertwineError, ValueError):
+    """Bad usage or bad input."""
+
+
+class ModelError(InputError):
+    """The model cannot be built, loaded or run on the example."""
+
+
+class WeightsError(InputError):
+    """A checkpoint is missing, corrupt, unsafe, or does not fit the model."""
+
+
+class DataError(InputError):
+    """A data set is missing or malformed."""
+
+
+class NotFound(InputError):
+    """A name that does not exist."""
+
+
+class Unsupported(IntertwineError):
+    """Understood, but not possible here."""
+
+    exit_code = 3
+
+
+class ExportFailed(Unsupported):
+    """torch.export cannot trace the model."""
+
+
+class UnsupportedOp(Unsupported):
+    """No rule for an op."""
+
+
+class MissingExtra(Unsupported):
+    """An optional dependency is not installed."""
+
+
+class VerificationFailed(IntertwineError):
+    """A claimed symmetry did not hold."""
+
+    exit_code = 1
