@@ -1,0 +1,20 @@
+"""Infer, sample, act, verify."""
+
+from intertwine.ir.groups import Group
+from intertwine.symmetry.axes import Axis, Member
+from intertwine.symmetry.symmetry import Symmetry, act, trace
+from intertwine.symmetry.transform import Element
+from intertwine.symmetry.verify import Report, assert_symmetric, verify
+
+__all__ = [
+    "Axis",
+    "Element",
+    "Group",
+    "Member",
+    "Report",
+    "Symmetry",
+    "act",
+    "assert_symmetric",
+    "trace",
+    "verify",
+]

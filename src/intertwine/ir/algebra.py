@@ -1,0 +1,521 @@
+"""The dozen primitives in which every ATen op is explained.
+
+Each primitive takes symbolic values, writes to the ledger exactly what makes it commute with the symmetry,
+and returns the symbolic result. The laws, for one axis with log-scale s and a permutation that moves it:
+
+    einsum      sum_c x[k, c] w[c, o]    contracted: s_x + s_w = 0;  kept: s_out = sum over the operands
+    add         a + b                    s_out = s_a = s_b, and 0 along an axis that one is broadcast over
+    pointwise   sigma(x)                 by the intertwiner group of sigma
+    reduce      sum, mean, max           blocks move as blocks; nothing that is summed over is rescaled
+    normalize   layer norm, softmax      permutations only
+    concat, pad                          labels side by side; zeros fit any label
+    fix         the last resort: freeze and forbid rescaling, with the reason
+
+A joint factor (a channel inside a head) is *projected* onto the axes that an op treats on their own: the
+channel then moves inside its block and the block moves as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from intertwine.ir.ledger import ANY_NONLINEAR, NONLINEAR, UNMERGEABLE, ZERO, Ids, Ledger
+from intertwine.ir.value import Axis, Factor, Value, constant, fixed, join, reshape, single, take, zero_scale
+
+
+def project(ledger: Ledger, factor: Factor, axes: Sequence[Axis]) -> Ids:
+    """The labels of a factor as seen from a subset of its axes: its own, or those of the blocks."""
+    axes = [a for a in axes if a in factor.axes]
+    rest = [a for a in factor.axes if a not in axes]
+    moved = factor.on([*axes, *rest])
+    if not rest:
+        return moved.ids
+    shape = tuple(a.size for a in axes)
+    return ledger.blocks(moved.ids.reshape(int(np.prod(shape, dtype=np.int64)), -1)).reshape(shape)
+
+
+def align(ledger: Ledger, values: list[Value], places: Sequence[tuple[int, int]]) -> list[Value]:
+    """Cut the dimensions at `places` (operand, dim) into axes of the same sizes and make them the same axes.
+
+    A wild axis stays itself: it never constrains what it meets.
+    """
+    values = list(values)
+    places = [(v, d) for v, d in places if values[v].dims[d]]
+    if not places:
+        return values
+    while True:
+        lists = [[a.size for a in values[v].dims[d]] for v, d in places]
+        if all(sizes == lists[0] for sizes in lists):
+            break
+        k = next(i for i in range(max(map(len, lists))) if len({sizes[i] for sizes in lists}) > 1)
+        small = min(sizes[k] for sizes in lists)
+        for (v, d), sizes in zip(places, lists, strict=True):
+            if sizes[k] % small:
+                for w, e in places:
+                    values[w] = join(ledger, values[w], values[w].dims[e])
+                break
+            if sizes[k] != small:
+                values[v] = values[v].split(values[v].dims[d][k], (small, sizes[k] // small))
+    common: dict[int, Axis] = {}
+    for v, d in places:
+        names = {}
+        for k, axis in enumerate(values[v].dims[d]):
+            if not axis.wild:
+                names[axis] = common.setdefault(k, axis)
+        values[v] = values[v].renamed(names)
+    return values
+
+
+def separate(values: Sequence[Value]) -> list[Value]:
+    """Copies that share no axis objects, so that one axis never stands in two roles."""
+    merged = [v.merged() for v in values]
+    return [v.renamed({a: Axis(a.size, a.wild) for d in v.dims for a in d}) for v in merged]
+
+
+class Algebra:
+    """The primitives over one ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    # -- helpers -----------------------------------------------------------------------------------------
+
+    def _match(self, values: Sequence[Value]) -> None:
+        """Tie the labels of operands that lie on common axes; a fixed axis freezes what meets it."""
+        for i, left in enumerate(values):
+            covered_left = left.covered()
+            axes_left = {a for d in left.dims for a in d if not a.wild}
+            for right in values[i + 1 :]:
+                covered_right = right.covered()
+                axes_right = {a for d in right.dims for a in d if not a.wild}
+                for f in left.factors:
+                    for g in right.factors:
+                        shared = [a for a in f.axes if a in g.axes]
+                        if shared:
+                            self.ledger.tie(project(self.ledger, f, shared), project(self.ledger, g, shared))
+                self._freeze_where(left, axes_right - covered_right)
+                self._freeze_where(right, axes_left - covered_left)
+
+    def _freeze_where(self, value: Value, bare: set[Axis]) -> None:
+        for factor in value.factors:
+            shared = [a for a in factor.axes if a in bare]
+            if shared:
+                labels = project(self.ledger, factor, shared)
+                self.ledger.freeze(labels, "meets positions that are fixed")
+
+    def _total(self, value: Value, axes: Sequence[Axis]) -> Ids:
+        """The sum of a value's scales over `axes`, as one array (a fresh one where several factors meet)."""
+        inside = [f for f in value.factors if set(f.axes) <= set(axes)]
+        shape = tuple(a.size for a in axes)
+        if not inside:
+            return zero_scale(shape)
+        spread = [_over(f, axes, f.scale) for f in inside]
+        if len(spread) == 1:
+            return np.broadcast_to(spread[0], shape)
+        total = self.ledger.fresh_scales(shape)
+        self.ledger.equation((total, *spread), (1.0, *[-1.0] * len(spread)), (1,) * (len(spread) + 1))
+        return total
+
+    def _maximal(self, factors: Iterable[Factor]) -> list[Factor]:
+        """One factor for every set of axes that is not inside another one."""
+        kept: list[Factor] = []
+        for factor in sorted(factors, key=lambda f: -len(f.axes)):
+            if not any(set(factor.axes) <= set(k.axes) for k in kept):
+                kept.append(factor)
+        return kept
+
+    # -- the primitives ----------------------------------------------------------------------------------
+
+    def fix(self, value: Value, reason: str, dims: Sequence[int] | None = None) -> Value:
+        """Freeze the labels on these dimensions and forbid rescaling them; the result carries none there."""
+        rank = len(value.dims)
+        chosen = range(rank) if dims is None else sorted({d % rank for d in dims})
+        axes = {a for d in chosen for a in value.dims[d]}
+        kept: list[Factor] = []
+        for factor in value.factors:
+            inside = [a for a in factor.axes if a in axes]
+            if not inside:
+                kept.append(factor)
+                continue
+            self.ledger.freeze(project(self.ledger, factor, inside), reason)
+            self.ledger.zero(factor.scale)
+            rest = [a for a in factor.axes if a not in axes]
+            if rest:
+                ids = project(self.ledger, factor, rest)
+                kept.append(Factor(tuple(rest), ids, zero_scale(ids.shape)))
+        plain = {a: Axis(a.size) for a in axes}
+        return replace(value.renamed(plain), factors=tuple(kept))
+
+    def einsum(self, spec: str, *operands: Value) -> Value:
+        """`numpy.einsum` on symbolic values; letters may broadcast over size-1 dimensions."""
+        left, out = spec.replace(" ", "").split("->")
+        terms = left.split(",")
+        values = separate(operands)
+        if any(v.zero for v in values):
+            return constant(self._out_shape(terms, values, out), zero=True)
+        for letter in dict.fromkeys("".join(terms)):
+            places = [(v, t.index(letter)) for v, t in enumerate(terms) if letter in t]
+            values = align(self.ledger, values, places)
+        self._match(values)
+        dims: dict[str, tuple[Axis, ...]] = {}
+        for value, term in zip(values, terms, strict=True):
+            for letter, dim in zip(term, value.dims, strict=True):
+                current = dims.get(letter, ())
+                dims[letter] = _firmer(current, dim)
+        kept = {a for letter in out for a in dims[letter]}
+        self._contract(values, kept)
+        factors = self._keep(values, kept)
+        return Value(tuple(dims[letter] for letter in out), tuple(factors))
+
+    def _out_shape(self, terms: list[str], values: list[Value], out: str) -> list[int]:
+        sizes: dict[str, int] = {}
+        for term, value in zip(terms, values, strict=True):
+            for letter, size in zip(term, value.shape, strict=True):
+                sizes[letter] = max(sizes.get(letter, 1), size)
+        return [sizes[letter] for letter in out]
+
+    def _contract(self, values: Sequence[Value], kept: set[Axis]) -> None:
+        """Scales of what is summed over must cancel."""
+        gone = [(v, f) for v, value in enumerate(values) for f in value.factors if not set(f.axes) <= kept]
+        while gone:
+            cluster = [gone.pop()]
+            summed = {a for a in cluster[0][1].axes if a not in kept}
+            grew = True
+            while grew:
+                more = [item for item in gone if summed.intersection(item[1].axes)]
+                gone = [item for item in gone if item not in more]
+                cluster += more
+                summed |= {a for _, f in more for a in f.axes if a not in kept}
+                grew = bool(more)
+            axes = list(dict.fromkeys(a for _, f in cluster for a in f.axes))
+            scales = tuple(_over(f, axes, f.scale) for _, f in cluster)
+            self.ledger.equation(scales, (1.0,) * len(scales), (1,) * len(scales))
+            if len({v for v, _ in cluster}) < 2:
+                for _, f in cluster:
+                    self.ledger.mark(f.ids, ANY_NONLINEAR | UNMERGEABLE)
+            elif len(cluster) > 2:
+                for _, f in cluster:
+                    self.ledger.mark(f.ids, ANY_NONLINEAR)
+
+    def _keep(self, values: Sequence[Value], kept: set[Axis]) -> list[Factor]:
+        """Factors of the result: what is left of each, scales of several operands added up."""
+        remaining: list[tuple[int, Factor]] = []
+        for v, value in enumerate(values):
+            for factor in value.factors:
+                rest = [a for a in factor.axes if a in kept]
+                if len(rest) == len(factor.axes):
+                    remaining.append((v, factor))
+                elif rest:
+                    ids = project(self.ledger, factor, rest)
+                    remaining.append((v, Factor(tuple(rest), ids, zero_scale(ids.shape))))
+        result: list[Factor] = []
+        unused = list(remaining)
+        for top in self._maximal(f for _, f in remaining):
+            group = [item for item in unused if set(item[1].axes) <= set(top.axes)]
+            unused = [item for item in unused if item not in group]
+            self._mark_shared(group)
+            scales = [_over(f, top.axes, f.scale) for _, f in group if f.scale.any()]
+            if len(scales) == 1 and scales[0].shape == top.ids.shape:
+                scale = scales[0]
+            elif not scales:
+                scale = zero_scale(top.ids.shape)
+            else:
+                scale = self.ledger.fresh_scales(top.ids.shape)
+                n = len(scales)
+                self.ledger.equation((scale, *scales), (1.0, *[-1.0] * n), (1,) * (n + 1))
+            result.append(Factor(top.axes, top.ids, scale))
+        return result
+
+    def _mark_shared(self, group: Sequence[tuple[int, Factor]]) -> None:
+        """An axis that two operands keep is multiplied entry by entry: linear maps do not pass."""
+        for i, (v, f) in enumerate(group):
+            for w, g in group[i + 1 :]:
+                shared = [a for a in f.axes if a in g.axes]
+                if v != w and shared:
+                    self.ledger.mark(project(self.ledger, f, shared), ANY_NONLINEAR)
+                    self.ledger.mark(project(self.ledger, g, shared), ANY_NONLINEAR)
+
+    def broadcast(self, values: Sequence[Value]) -> list[Value]:
+        """Operands of a pointwise op with ranks made equal and dimensions aligned."""
+        rank = max(len(v.dims) for v in values)
+        full = separate([_of_rank(v, rank) for v in values])
+        for d in range(rank):
+            full = align(self.ledger, full, [(i, d) for i in range(len(full))])
+        return full
+
+    def multiply(self, *operands: Value) -> Value:
+        """a * b with broadcasting."""
+        rank = max(len(v.dims) for v in operands)
+        letters = "abcdefghijklmnopqrstuvwxyz"[:rank]
+        spec = ",".join([letters] * len(operands)) + "->" + letters
+        return self.einsum(spec, *(_of_rank(v, rank) for v in operands))
+
+    def add(self, *operands: Value) -> Value:
+        """a + b with broadcasting; zeros fit anything."""
+        shape = np.broadcast_shapes(*(v.shape for v in operands))
+        present = [v for v in operands if not v.zero]
+        if not present:
+            return constant(shape, zero=True)
+        values = self.broadcast(present)
+        self._match(values)
+        result = Value(self._dims(values), self._agree(values))
+        return self.expand(result, shape)
+
+    def _agree(self, values: Sequence[Value]) -> tuple[Factor, ...]:
+        """Factors of a sum of aligned values: all operands are scaled alike along every axis."""
+        tops = self._maximal(f for v in values for f in v.factors)
+        if sum(len(f.axes) for f in tops) > len({a for f in tops for a in f.axes}):
+            for value in values:
+                self._forbid_scales(value)
+            return tuple(Factor(f.axes, f.ids, zero_scale(f.ids.shape)) for f in tops)
+        factors = []
+        for top in tops:
+            totals = [self._total(v, top.axes) for v in values]
+            for value, total in zip(values, totals, strict=True):
+                self.ledger.equal(totals[0], total)
+                if not any(set(f.axes) == set(top.axes) for f in value.factors):
+                    self.ledger.mark(top.ids, ANY_NONLINEAR)
+            factors.append(Factor(top.axes, top.ids, totals[0]))
+        return tuple(factors)
+
+    def _dims(self, values: Sequence[Value]) -> tuple[tuple[Axis, ...], ...]:
+        dims: list[tuple[Axis, ...]] = [()] * len(values[0].dims)
+        for value in values:
+            for d, dim in enumerate(value.dims):
+                dims[d] = _firmer(dims[d], dim)
+        return tuple(dims)
+
+    def opaque(self, *operands: Value) -> Value:
+        """Any elementwise function of several operands: they move together, none can be rescaled."""
+        values = self.broadcast(operands)
+        self._match(values)
+        for value in values:
+            self._forbid_scales(value)
+        factors = self._maximal(f for v in values for f in v.factors)
+        unscaled = tuple(Factor(f.axes, f.ids, zero_scale(f.ids.shape)) for f in factors)
+        return Value(self._dims(values), unscaled)
+
+    def _forbid_scales(self, value: Value, marks: int = ANY_NONLINEAR) -> None:
+        for factor in value.factors:
+            self.ledger.zero(factor.scale)
+            self.ledger.mark(factor.ids, marks)
+
+    def unscaled(self, value: Value) -> Value:
+        """The same value with rescaling forbidden."""
+        for factor in value.factors:
+            self.ledger.zero(factor.scale)
+        plain = tuple(Factor(f.axes, f.ids, zero_scale(f.ids.shape)) for f in value.factors)
+        return replace(value, factors=plain)
+
+    def pointwise(self, value: Value, kind: Any) -> Value:
+        """sigma(x) for a scalar function whose intertwiner group is `kind` (`intertwine.activations`)."""
+        if kind.linear:
+            return value
+        factors = []
+        for factor in value.factors:
+            self.ledger.mark(factor.ids, ANY_NONLINEAR)
+            factors.append(Factor(factor.axes, factor.ids, self._through(factor.scale, kind)))
+        return Value(value.dims, tuple(factors))
+
+    def _through(self, scale: Ids, kind: Any) -> Ids:
+        if not scale.any():
+            return scale
+        if kind.scalars in ("none", "sign"):
+            self.ledger.zero(scale, sign=kind.scalars == "none")
+            return scale if kind.sign == "odd" else zero_scale(scale.shape)
+        if kind.scalars == "positive":
+            self.ledger.zero(scale, real=False)
+            if kind.degree == 1:
+                return scale
+        out = self.ledger.fresh_scales(scale.shape)
+        self.ledger.equation((scale, out), (kind.degree, -1.0), None)
+        if kind.sign == "odd":
+            self.ledger.equation((scale, out), None, (1, 1))
+        else:
+            self.ledger.zero(out, real=False)
+        return out
+
+    def reduce(self, value: Value, dims: Sequence[int], keepdim: bool, how: str = "linear") -> Value:
+        """Sum over dimensions; how = linear (sum, mean), max (max, min, norms), opaque (std, logsumexp)."""
+        rank = len(value.dims)
+        gone = {d % rank for d in dims}
+        axes = {a for d in gone for a in value.dims[d]}
+        factors: list[Factor] = []
+        for factor in value.factors:
+            rest = [a for a in factor.axes if a not in axes]
+            if len(rest) < len(factor.axes):
+                self.ledger.zero(factor.scale)
+                self.ledger.mark(factor.ids, ANY_NONLINEAR | UNMERGEABLE)
+                if rest:
+                    ids = project(self.ledger, factor, rest)
+                    factors.append(Factor(tuple(rest), ids, zero_scale(ids.shape)))
+                continue
+            if how != "linear":
+                self.ledger.zero(factor.scale, real=how == "opaque")
+                self.ledger.mark(factor.ids, ANY_NONLINEAR)
+            factors.append(factor)
+        left = [() if d in gone else dim for d, dim in enumerate(value.dims) if keepdim or d not in gone]
+        return Value(tuple(left), tuple(factors), value.zero)
+
+    def normalize(self, value: Value, dims: Sequence[int], rotation: bool = False) -> Value:
+        """Divide by statistics over `dims` (norms, softmax): blocks move as blocks, nothing is rescaled.
+
+        `rotation` says that the statistic is the length of the vector, which O(n) keeps.
+        """
+        axes = {a for d in dims for a in value.dims[d]}
+        factors = []
+        for factor in value.factors:
+            rest = [a for a in factor.axes if a not in axes]
+            if 0 < len(rest) < len(factor.axes):
+                self.ledger.mark(project(self.ledger, factor, rest), ANY_NONLINEAR | UNMERGEABLE)
+            inside = len(rest) < len(factor.axes)
+            self.ledger.zero(factor.scale)
+            self.ledger.mark(factor.ids, NONLINEAR if rotation and not rest else ANY_NONLINEAR)
+            self.ledger.mark(factor.ids, UNMERGEABLE if inside else 0)
+            factors.append(Factor(factor.axes, factor.ids, zero_scale(factor.ids.shape)))
+        return Value(value.dims, tuple(factors))
+
+    def concat(self, values: Sequence[Value], dim: int) -> Value:
+        """`cat`: labels side by side along `dim`; along the others the parts agree as in a sum."""
+        rank = len(values[0].dims)
+        dim %= rank
+        parts = [single(self.ledger, v, dim) for v in separate([v for v in values if 0 not in v.shape])]
+        for d in range(rank):
+            if d != dim:
+                parts = align(self.ledger, parts, [(i, d) for i in range(len(parts))])
+        ends = [p.dims[dim][0] if p.dims[dim] else None for p in parts]
+        sides = [next((f for f in p.factors if e in f.axes), None) for p, e in zip(parts, ends, strict=True)]
+        flat = [p.with_dims(_without(p.dims, dim)) for p in parts]
+        self._match(flat)
+        hosts = {frozenset(a for a in s.axes if a not in ends) for s in sides if s is not None}
+        common = list(next(iter(hosts))) if len(hosts) == 1 and None not in sides else []
+        rests = [
+            replace(p, factors=self._beside(p, s, e, common))
+            for p, s, e in zip(flat, sides, ends, strict=True)
+            if not p.zero
+        ]
+        factors = list(self._agree(rests)) if rests else []
+        sizes = [p.shape[dim] for p in parts]
+        axis = Axis(sum(sizes))
+        if any(s is not None for s in sides):
+            factors.append(self._side_by_side(parts, sides, ends, common, axis))
+        dims = self._dims(flat)
+        return Value((*dims[:dim], (axis,), *dims[dim:]), tuple(factors), all(p.zero for p in parts))
+
+    def _beside(
+        self, part: Value, side: Factor | None, end: Axis | None, common: Sequence[Axis]
+    ) -> tuple[Factor, ...]:
+        """The factors of a part that do not run along the concatenated axis."""
+        others = tuple(f for f in part.factors if f is not side)
+        hosts = [a for a in side.axes if a is not end] if side is not None else []
+        if side is None or len(hosts) == len(common):
+            return others
+        ids = project(self.ledger, side, hosts)
+        return (*others, Factor(tuple(hosts), ids, zero_scale(ids.shape)))
+
+    def _side_by_side(
+        self,
+        parts: Sequence[Value],
+        sides: Sequence[Factor | None],
+        ends: Sequence[Axis | None],
+        common: Sequence[Axis],
+        axis: Axis,
+    ) -> Factor:
+        """One factor along the joint axis; joint parts stay joint if all are joint in the same way."""
+        shape = tuple(a.size for a in common)
+        ids, scales = [], []
+        for part, side, end in zip(parts, sides, ends, strict=True):
+            if side is None or end is None:
+                size = end.size if end is not None else 1
+                labels = self.ledger.fresh_labels((*shape, size))
+                if not part.zero:
+                    self.ledger.freeze(labels, "concatenated with positions that are fixed")
+                ids.append(labels)
+                scales.append(
+                    self.ledger.fresh_scales(labels.shape) if part.zero else zero_scale(labels.shape)
+                )
+                continue
+            ids.append(project(self.ledger, side, [*common, end]))
+            whole = len(side.axes) == len(common) + 1
+            if not whole:
+                self.ledger.zero(side.scale)
+            scales.append(side.on([*common, end]).scale if whole else zero_scale(ids[-1].shape))
+        return Factor((*common, axis), np.concatenate(ids, axis=-1), np.concatenate(scales, axis=-1))
+
+    def pad(self, value: Value, dim: int, before: int, after: int, fill: float = 0.0) -> Value:
+        """Constant padding; zeros beside channels are channels that fit any label."""
+        if min(before, after) < 0:
+            size = value.shape[dim]
+            value = take(self.ledger, value, dim, np.arange(max(-before, 0), size - max(-after, 0)))
+            before, after = max(before, 0), max(after, 0)
+        if before == after == 0:
+            return value
+        covered = bool(value.factors_on(value.dims[dim]))
+        if fill != 0.0:
+            for factor in value.factors:
+                self.ledger.zero(factor.scale)
+                self.ledger.mark(factor.ids, ANY_NONLINEAR)
+        if not covered:
+            size = value.shape[dim] + before + after
+            return value.with_dims((*value.dims[:dim], (Axis(size),), *value.dims[dim + 1 :]))
+        shape = list(value.shape)
+        shape[dim] = before + after
+        blank = constant(shape, zero=True)
+        wide = self.concat([value, blank], dim)
+        size = value.shape[dim]
+        order = np.concatenate(
+            [np.arange(size, size + before), np.arange(size), np.arange(size + before, size + before + after)]
+        )
+        return take(self.ledger, wide, dim, order)
+
+    def expand(self, value: Value, shape: Sequence[int]) -> Value:
+        """Broadcast to a larger shape; what is repeated is wild."""
+        missing = len(shape) - len(value.dims)
+        dims = ((),) * missing + value.dims
+        return value.with_dims(
+            tuple(
+                d if d or shape[i] in (1, -1) else (Axis(int(shape[i]), wild=True),)
+                for i, d in enumerate(dims)
+            )
+        )
+
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+        """`view`."""
+        if value.zero:
+            return constant(shape, zero=True)
+        if not value.factors and not any(a.wild for d in value.dims for a in d):
+            return fixed(shape)
+        return reshape(self.ledger, value, shape)
+
+    def take(self, value: Value, dim: int, index: Ids) -> Value:
+        """Known slices of one dimension."""
+        return take(self.ledger, value, dim, index)
+
+
+def _over(factor: Factor, axes: Sequence[Axis], array: Ids) -> Ids:
+    """A factor's array, its axes placed among `axes` and 1 elsewhere."""
+    present = [a for a in axes if a in factor.axes]
+    moved = array.transpose([factor.axes.index(a) for a in present])
+    return moved.reshape([a.size if a in factor.axes else 1 for a in axes])
+
+
+def _firmer(current: tuple[Axis, ...], dim: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """Of two readings of one dimension, axis by axis, the one that is not broadcast."""
+    if not current or not dim:
+        return current or dim
+    return tuple(b if a.wild and not b.wild else a for a, b in zip(current, dim, strict=True))
+
+
+def _of_rank(value: Value, rank: int) -> Value:
+    return value.with_dims(((),) * (rank - len(value.dims)) + value.dims)
+
+
+def _without(dims: tuple[tuple[Axis, ...], ...], dim: int) -> tuple[tuple[Axis, ...], ...]:
+    return dims[:dim] + dims[dim + 1 :]
+
+
+__all__ = ["ZERO", "Algebra", "align", "project"]

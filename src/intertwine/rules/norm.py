@@ -1,0 +1,152 @@
+"""Norms. Those with stored statistics are affine in each channel; the others mix what they normalise over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from intertwine.activations import intertwiner
+from intertwine.ir.value import Value
+from intertwine.rules.registry import Context, rule
+
+
+def _channelwise(value: Value, rank: int) -> Value:
+    """A vector over channels, shaped to meet dimension 1 of a value of this rank."""
+    return value.with_dims(((), *value.dims, *((),) * (rank - 2))) if rank > 1 else value
+
+
+def _affine(ctx: Context, x: Value, gain: Value | None, shift: Value | None, channelwise: bool) -> Value:
+    for weight, role in ((gain, "gain"), (shift, "shift")):
+        if weight is not None:
+            for dim in range(len(weight.dims)):
+                ctx.role(weight, dim, role)
+    if gain is not None:
+        x = ctx.multiply(x, _channelwise(gain, len(x.dims)) if channelwise else gain)
+    if shift is not None:
+        x = ctx.add(x, _channelwise(shift, len(x.dims)) if channelwise else shift)
+    return x
+
+
+@rule("_native_batch_norm_legit_no_training.default")
+def batch_norm(
+    ctx: Context,
+    x: Value,
+    gain: Value | None,
+    shift: Value | None,
+    mean: Value,
+    var: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    """gain (x - mean) / sqrt(var + eps) + shift: mean and sqrt(var + eps) scale as x (eq. E.47)."""
+    rank = len(x.dims)
+    ctx.role(mean, 0, "mean")
+    ctx.role(var, 0, "var", shift=eps)
+    centred = ctx.add(x, _channelwise(mean, rank))
+    deviation = ctx.pointwise(_channelwise(var, rank), intertwiner("rsqrt"))
+    normal = ctx.multiply(centred, deviation)
+    # The statistics follow the data, so what comes out of the division has no scale left, only a sign.
+    for factor in normal.factors:
+        ctx.ledger.zero(factor.scale, sign=False)
+    out = _affine(ctx, normal, gain, shift, channelwise=True)
+    return out, Value(((),)), Value(((),))
+
+
+@rule("batch_norm.default")
+def batch_norm_any(
+    ctx: Context,
+    x: Value,
+    gain: Value | None,
+    shift: Value | None,
+    mean: Value | None,
+    var: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool = False,
+) -> Value:
+    """Batch norm; in training mode it normalises over all dimensions but the channel."""
+    if not training and mean is not None and var is not None:
+        return batch_norm(ctx, x, gain, shift, mean, var, momentum, eps)[0]
+    x = ctx.normalize(x, [d for d in range(len(x.dims)) if d != 1])
+    return _affine(ctx, x, gain, shift, channelwise=True)
+
+
+@rule("_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_functional.default")
+def batch_norm_training(
+    ctx: Context, x: Value, gain: Value | None, shift: Value | None, *args: object
+) -> tuple[Value, ...]:
+    """Normalise every channel over the batch (also how weights are standardised)."""
+    x = ctx.normalize(x, [d for d in range(len(x.dims)) if d != 1])
+    out = _affine(ctx, x, gain, shift, channelwise=True)
+    return (out, *(Value(((),)) for _ in ctx.shapes[1:]))
+
+
+@rule("layer_norm.default")
+def layer_norm(
+    ctx: Context,
+    x: Value,
+    shape: Sequence[int],
+    gain: Value | None = None,
+    shift: Value | None = None,
+    eps: float = 1e-5,
+    cudnn: bool = False,
+) -> Value:
+    """(x - mean) / std over the last dimensions: permutations only."""
+    rank = len(x.dims)
+    x = ctx.normalize(x, list(range(rank - len(shape), rank)))
+    return _affine(ctx, x, gain, shift, channelwise=False)
+
+
+@rule("rms_norm.default", "_fused_rms_norm.default")
+def rms_norm(
+    ctx: Context, x: Value, shape: Sequence[int], gain: Value | None = None, eps: float | None = None
+) -> Value | tuple[Value, ...]:
+    """x / |x|: rotations pass, and permutations where there is a gain."""
+    rank = len(x.dims)
+    x = ctx.normalize(x, list(range(rank - len(shape), rank)), rotation=True)
+    out = _affine(ctx, x, gain, None, channelwise=False)
+    return out if len(ctx.shapes) == 1 else (out, Value(tuple(() for _ in ctx.shapes[1])))
+
+
+@rule("group_norm.default")
+def group_norm(
+    ctx: Context,
+    x: Value,
+    groups: int,
+    gain: Value | None = None,
+    shift: Value | None = None,
+    eps: float = 1e-5,
+    cudnn: bool = True,
+) -> Value:
+    """Normalise over the channels of a group and all pixels: channels stay in their group."""
+    shape = x.shape
+    n, c, *rest = shape
+    split = ctx.reshape(x, (n, groups, c // groups, *rest))
+    out = ctx.normalize(split, list(range(2, len(split.dims))))
+    return _affine(ctx, ctx.reshape(out, shape), gain, shift, channelwise=True)
+
+
+@rule("instance_norm.default")
+def instance_norm(
+    ctx: Context,
+    x: Value,
+    gain: Value | None,
+    shift: Value | None,
+    mean: Value | None,
+    var: Value | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool = False,
+) -> Value:
+    """Normalise every channel of every sample over its pixels."""
+    if not use_input_stats and mean is not None and var is not None:
+        return batch_norm(ctx, x, gain, shift, mean, var, momentum, eps)[0]
+    x = ctx.normalize(x, list(range(2, len(x.dims))))
+    return _affine(ctx, x, gain, shift, channelwise=True)
+
+
+@rule("softmax.int", "_softmax.default", "log_softmax.int", "_log_softmax.default", "softmin.int")
+def softmax(ctx: Context, x: Value, dim: int, *args: object, **kwargs: object) -> Value:
+    """exp(x) / sum exp(x): permutations only."""
+    return ctx.normalize(x, [dim % len(x.dims)] if x.dims else [])

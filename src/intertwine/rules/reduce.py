@@ -1,0 +1,92 @@
+"""Reductions over dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from intertwine.ir.value import Value
+from intertwine.rules.registry import Context, dims_of, rule
+
+
+@rule("mean.dim", "sum.dim_IntList", "mean.default", "sum.default", "nanmean.default", "nansum.default")
+def linear_reduce(
+    ctx: Context, x: Value, dims: Sequence[int] | None = None, keepdim: bool = False, **_: Any
+) -> Value:
+    """sum or mean: what is summed over cannot be rescaled, the rest passes."""
+    return ctx.reduce(x, dims_of(x, dims), keepdim)
+
+
+@rule("amax.default", "amin.default", "linalg_vector_norm.default", "norm.ScalarOpt_dim")
+def extreme(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
+    """max, min, norms: positive scales of the other dimensions pass."""
+    dims, keepdim = _dims_argument(ctx, args, kwargs)
+    return ctx.reduce(x, dims_of(x, dims), keepdim, "max")
+
+
+@rule("max.dim", "min.dim", "median.dim")
+def extreme_with_index(ctx: Context, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+    """max along one dimension, and where: only the values can be used further."""
+    out = ctx.reduce(x, [dim % len(x.dims)], keepdim, "max")
+    place = ctx.fix(x, "its largest position is taken", [dim % len(x.dims)])
+    return out, ctx.reduce(place, [dim % len(x.dims)], keepdim, "opaque")
+
+
+@rule(
+    "var.correction",
+    "std.correction",
+    "var.dim",
+    "std.dim",
+    "logsumexp.default",
+    "prod.dim_int",
+    "var.default",
+    "std.default",
+    "prod.default",
+    "any.dim",
+    "all.dim",
+    "any.default",
+    "all.default",
+    "any.dims",
+    "all.dims",
+    "max.default",
+    "min.default",
+)
+def opaque_reduce(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
+    """Other statistics: blocks move as blocks, nothing is rescaled."""
+    dims, keepdim = _dims_argument(ctx, args, kwargs)
+    return ctx.reduce(x, dims_of(x, dims), keepdim, "opaque")
+
+
+@rule("var_mean.correction", "std_mean.correction")
+def var_mean(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> tuple[Value, Value]:
+    """Two statistics at once."""
+    dims, keepdim = _dims_argument(ctx, args, kwargs)
+    chosen = dims_of(x, dims)
+    return ctx.reduce(x, chosen, keepdim, "opaque"), ctx.reduce(x, chosen, keepdim, "opaque")
+
+
+@rule("argmax.default", "argmin.default")
+def position(ctx: Context, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    """Where the largest entry is: the dimension is fixed."""
+    dims = dims_of(x, dim)
+    return ctx.reduce(ctx.fix(x, "its largest position is taken", dims), dims, keepdim, "opaque")
+
+
+@rule("cumsum.default", "cumprod.default", "logcumsumexp.default")
+def cumulative(ctx: Context, x: Value, dim: int, **_: Any) -> Value:
+    """Running sums: the order along the dimension matters, so it is fixed."""
+    x = ctx.fix(x, "summed up in order", [dim % len(x.dims)])
+    return x if ctx.op.startswith("cumsum") else ctx.opaque(x)
+
+
+def _dims_argument(ctx: Context, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
+    """(dims, keepdim) of the reductions whose schemas put them at different places."""
+    name = ctx.op.split(".")[0]
+    rest = list(args)
+    if name in ("linalg_vector_norm", "norm") and rest:
+        rest.pop(0)
+    dims = kwargs.get("dim", rest.pop(0) if rest else None)
+    if isinstance(dims, bool):
+        dims = None
+    flags = [a for a in rest if isinstance(a, bool)]
+    return dims, bool(kwargs.get("keepdim", flags[-1] if flags else False))

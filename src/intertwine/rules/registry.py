@@ -1,0 +1,82 @@
+"""The rule table: op overload -> how it is written in the primitives of `ir.algebra`.
+
+A rule is a function of the symbolic arguments, in the order of the op's schema. It is keyed by overload name
+(`linear.default`), a second rule for the same overload raises, and it carries an example: a function of
+tensors that uses the op, from which the oracle test checks the rule against the real op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from intertwine.ir.algebra import Algebra
+from intertwine.ir.value import Value
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One op overload explained. `law` is the first line of the rule's docstring."""
+
+    op: str
+    apply: Callable[..., Any]
+    family: str
+    law: str
+
+
+RULES: dict[str, Rule] = {}
+
+
+class Context(Algebra):
+    """What a rule sees besides its arguments: the primitives, and the shapes the real op returned."""
+
+    op: str
+    shapes: list[tuple[int, ...]]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the (first) result."""
+        return self.shapes[0]
+
+    def role(self, value: Any, dim: int, role: str, shift: float = 0.0) -> None:
+        """Remember what a weight's dimension is used for (`in`, `out`, `bias`, `gain`, ...)."""
+
+    def grouped_weight(self, weight: Value, groups: int) -> Value:
+        """A weight (groups * o, i, ...) as (groups, o, i, ...), whose i may depend on the group."""
+        return self.reshape(weight, (groups, weight.shape[0] // groups, *weight.shape[1:]))
+
+
+def rule(*ops: str) -> Callable[[F], F]:
+    """Register one function for several overloads."""
+
+    def register(function: F) -> F:
+        family = function.__module__.rsplit(".", 1)[-1]
+        law = (function.__doc__ or "").strip().splitlines()[0]
+        for op in ops:
+            if op in RULES:
+                raise ValueError(f"two rules for {op}: {RULES[op].apply.__name__} and {function.__name__}")
+            RULES[op] = Rule(op, function, family, law)
+        return function
+
+    return register
+
+
+def find_rule(target: Any) -> Rule | None:
+    """The rule of a graph node's target, or None."""
+    return RULES.get(str(target).removeprefix("aten."))
+
+
+def is_value(x: Any) -> bool:
+    """Whether an argument is a symbolic tensor (and not a number, a list or None)."""
+    return isinstance(x, Value)
+
+
+def dims_of(value: Value, dims: int | Sequence[int] | None) -> list[int]:
+    """Non-negative dimensions; None or an empty list means all."""
+    rank = len(value.dims)
+    if dims is None or (not isinstance(dims, int) and len(dims) == 0):
+        return list(range(rank))
+    return sorted({d % rank for d in ([dims] if isinstance(dims, int) else dims)}) if rank else []

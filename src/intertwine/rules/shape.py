@@ -1,0 +1,314 @@
+"""Ops that move entries without computing: the labels move the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from intertwine.ir.value import Axis, Value, constant, fixed
+from intertwine.rules.registry import Context, rule
+
+
+@rule(
+    "view.default",
+    "reshape.default",
+    "_unsafe_view.default",
+    "view_copy.default",
+    "flatten.using_ints",
+    "unflatten.int",
+    "_reshape_copy.default",
+)
+def view(ctx: Context, x: Value, *args: Any) -> Value:
+    """Cut and group the axes anew."""
+    return ctx.reshape(x, ctx.shape)
+
+
+@rule("view.dtype", "view_as_complex.default", "view_as_real.default")
+def reinterpret(ctx: Context, x: Value, *args: Any) -> Value:
+    """The last dimension changes its meaning (complex pairs): it is fixed."""
+    rank = len(x.dims)
+    x = ctx.fix(x, "entries are read as complex pairs", [rank - 1])
+    kept = x.dims[: rank - 1]
+    missing = ctx.shape[len(kept) :]
+    return x.with_dims((*kept, *fixed(missing).dims)[: len(ctx.shape)])
+
+
+@rule("permute.default")
+def permute(ctx: Context, x: Value, dims: Sequence[int]) -> Value:
+    """Dimensions in another order."""
+    return x.permuted([d % len(x.dims) for d in dims])
+
+
+@rule("transpose.int", "swapaxes.default")
+def transpose(ctx: Context, x: Value, a: int, b: int) -> Value:
+    """Two dimensions change places."""
+    order = list(range(len(x.dims)))
+    a, b = a % len(order), b % len(order)
+    order[a], order[b] = order[b], order[a]
+    return x.permuted(order)
+
+
+@rule("t.default", "numpy_T.default", "mT.default")
+def t(ctx: Context, x: Value) -> Value:
+    """Matrix transpose."""
+    return transpose(ctx, x, -1, -2) if len(x.dims) > 1 else x
+
+
+@rule("movedim.int", "movedim.intlist")
+def movedim(ctx: Context, x: Value, source: int | Sequence[int], target: int | Sequence[int]) -> Value:
+    """Dimensions move to other places."""
+    rank = len(x.dims)
+    src = [d % rank for d in ([source] if isinstance(source, int) else source)]
+    dst = [d % rank for d in ([target] if isinstance(target, int) else target)]
+    rest = iter(d for d in range(rank) if d not in src)
+    place = dict(zip(dst, src, strict=True))
+    return x.permuted([place[d] if d in place else next(rest) for d in range(rank)])
+
+
+@rule("unsqueeze.default")
+def unsqueeze(ctx: Context, x: Value, dim: int) -> Value:
+    """A new dimension of size 1."""
+    dim %= len(x.dims) + 1
+    return x.with_dims((*x.dims[:dim], (), *x.dims[dim:]))
+
+
+@rule("squeeze.dim", "squeeze.default", "squeeze.dims")
+def squeeze(ctx: Context, x: Value, dims: int | Sequence[int] | None = None) -> Value:
+    """Drop dimensions of size 1."""
+    rank = len(x.dims)
+    chosen = range(rank) if dims is None else [d % rank for d in ([dims] if isinstance(dims, int) else dims)]
+    return x.with_dims(d for i, d in enumerate(x.dims) if not (i in chosen and x.shape[i] == 1))
+
+
+@rule("expand.default", "broadcast_to.default", "expand_as.default")
+def expand(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
+    """Repeat along dimensions of size 1; what is repeated fits anything."""
+    return ctx.expand(x, ctx.shape)
+
+
+@rule("repeat.default", "tile.default")
+def repeat(ctx: Context, x: Value, repeats: Sequence[int]) -> Value:
+    """Copies one after the other: (r, n) flattened."""
+    rank = max(len(x.dims), len(repeats))
+    dims = ((),) * (rank - len(x.dims)) + x.dims
+    counts = [1] * (rank - len(repeats)) + list(repeats)
+    return x.with_dims(((Axis(r, wild=True), *d) if r > 1 else d) for r, d in zip(counts, dims, strict=True))
+
+
+@rule("repeat_interleave.self_int")
+def repeat_interleave(ctx: Context, x: Value, repeats: int, dim: int | None = None, **_: Any) -> Value:
+    """Every slice several times: (n, r) flattened."""
+    if dim is None:
+        x, dim = ctx.reshape(x, (int(np.prod(x.shape)),)), 0
+    dim %= len(x.dims)
+    extra = (Axis(repeats, wild=True),) if repeats > 1 else ()
+    return x.with_dims((*x.dims[:dim], x.dims[dim] + extra, *x.dims[dim + 1 :]))
+
+
+@rule("slice.Tensor")
+def slice_(
+    ctx: Context, x: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Value:
+    """x[start:end:step]."""
+    dim %= len(x.dims)
+    return ctx.take(x, dim, np.arange(x.shape[dim])[start:end:step])
+
+
+@rule("narrow.default")
+def narrow(ctx: Context, x: Value, dim: int, start: int, length: int) -> Value:
+    """x[start : start + length]."""
+    dim %= len(x.dims)
+    return ctx.take(x, dim, np.arange(x.shape[dim])[start : start + length])
+
+
+@rule("select.int")
+def select(ctx: Context, x: Value, dim: int, index: int) -> Value:
+    """x[index]: one slice."""
+    dim %= len(x.dims)
+    x = ctx.take(x, dim, np.array([index % x.shape[dim]]))
+    return x.with_dims((*x.dims[:dim], *x.dims[dim + 1 :]))
+
+
+@rule("unbind.int")
+def unbind(ctx: Context, x: Value, dim: int = 0) -> list[Value]:
+    """All slices."""
+    return [select(ctx, x, dim, i) for i in range(x.shape[dim])]
+
+
+@rule("split.Tensor", "split_with_sizes.default", "chunk.default", "split.sizes", "tensor_split.sections")
+def split(ctx: Context, x: Value, sizes: int | Sequence[int], dim: int = 0) -> list[Value]:
+    """Consecutive slices; their sizes are those of the results."""
+    dim %= len(x.dims)
+    parts, start = [], 0
+    for shape in ctx.shapes:
+        parts.append(ctx.take(x, dim, np.arange(start, start + shape[dim])))
+        start += shape[dim]
+    return parts
+
+
+def halves(ctx: Context, x: Value, dim: int) -> tuple[Value, Value]:
+    """The two halves of a dimension."""
+    dim %= len(x.dims)
+    n = x.shape[dim]
+    return ctx.take(x, dim, np.arange(n // 2)), ctx.take(x, dim, np.arange(n // 2, n))
+
+
+@rule("flip.default")
+def flip(ctx: Context, x: Value, dims: Sequence[int]) -> Value:
+    """Dimensions backwards."""
+    for dim in dims:
+        x = ctx.take(x, dim % len(x.dims), np.arange(x.shape[dim])[::-1].copy())
+    return x
+
+
+@rule("roll.default")
+def roll(ctx: Context, x: Value, shifts: Sequence[int], dims: Sequence[int] = ()) -> Value:
+    """Dimensions shifted round."""
+    shifts = [shifts] if isinstance(shifts, int) else shifts
+    dims = [dims] if isinstance(dims, int) else dims
+    if not dims:
+        ctx.fix(x, "rolled over the flattened tensor")
+        return fixed(ctx.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        x = ctx.take(x, dim % len(x.dims), np.roll(np.arange(x.shape[dim]), shift))
+    return x
+
+
+@rule("cat.default", "concat.default", "concatenate.default")
+def cat(ctx: Context, values: Sequence[Value], dim: int = 0) -> Value:
+    """Side by side."""
+    # An empty 1-D tensor may be concatenated with anything.
+    return ctx.concat([v for v in values if v.shape != (0,)], dim)
+
+
+@rule("stack.default")
+def stack(ctx: Context, values: Sequence[Value], dim: int = 0) -> Value:
+    """Side by side along a new dimension."""
+    return ctx.concat([unsqueeze(ctx, v, dim) for v in values], dim % (len(values[0].dims) + 1))
+
+
+@rule("pad.default", "constant_pad_nd.default")
+def pad(
+    ctx: Context, x: Value, widths: Sequence[int], mode: Any = "constant", value: float | None = None
+) -> Value:
+    """Zeros beside channels fit any label; other paddings fix the dimension."""
+    if not isinstance(mode, str):
+        mode, value = "constant", mode
+    rank = len(x.dims)
+    for k in range(len(widths) // 2):
+        before, after = widths[2 * k], widths[2 * k + 1]
+        dim = rank - 1 - k
+        if mode == "constant":
+            x = ctx.pad(x, dim, before, after, float(value or 0.0))
+        elif before or after:
+            x = ctx.fix(x, f"padded by {mode}", [dim])
+            size = x.shape[dim] + before + after
+            x = x.with_dims((*x.dims[:dim], (Axis(size),), *x.dims[dim + 1 :]))
+    return x
+
+
+@rule("zeros_like.default", "zeros.default", "new_zeros.default")
+def zeros(ctx: Context, *args: Any, **kwargs: Any) -> Value:
+    """Zeros fit anything."""
+    return constant(ctx.shape, zero=True)
+
+
+@rule(
+    "ones_like.default",
+    "ones.default",
+    "new_ones.default",
+    "full_like.default",
+    "full.default",
+    "new_full.default",
+    "scalar_tensor.default",
+    "fill.Scalar",
+    "fill.Tensor",
+)
+def filled(ctx: Context, *args: Any, **kwargs: Any) -> Value:
+    """Equal entries: they fit any permutation but no scale."""
+    return constant(ctx.shape)
+
+
+@rule("copy.default")
+def copy(ctx: Context, target: Value, source: Value, *args: Any) -> Value:
+    """The source in the shape of the target."""
+    return ctx.expand(source, ctx.shape)
+
+
+@rule("embedding.default")
+def embedding(ctx: Context, weight: Value, index: Value, *args: Any, **kwargs: Any) -> Value:
+    """Rows of a table: which row is decided by data, so the rows are fixed."""
+    ctx.role(weight, 1, "out")
+    table = ctx.fix(weight, "rows are looked up by index", [0])
+    return table.with_dims((*fixed(index.shape).dims, table.dims[1]))
+
+
+@rule("index.Tensor", "_unsafe_index.Tensor")
+def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
+    """Advanced indexing: the indexed dimensions are fixed, the others stay."""
+    places = [d for d, i in enumerate(indices) if i is not None]
+    for i in indices:
+        if i is not None:
+            ctx.fix(i, "used as an index")
+    x = ctx.fix(x, "looked up by index", places)
+    kept = [d for d in range(len(x.dims)) if d not in places]
+    adjacent = places == list(range(places[0], places[-1] + 1))
+    start = places[0] if adjacent else 0
+    count = len(ctx.shape) - len(kept)
+    new = fixed(ctx.shape[start : start + count]).dims
+    before = [x.dims[d] for d in kept[:start]]
+    return x.with_dims((*before, *new, *(x.dims[d] for d in kept[start:])))
+
+
+@rule("index_select.default")
+def index_select(ctx: Context, x: Value, dim: int, chosen: Value) -> Value:
+    """Slices chosen by data: the dimension is fixed."""
+    ctx.fix(chosen, "used as an index")
+    dim %= len(x.dims)
+    x = ctx.fix(x, "looked up by index", [dim])
+    return x.with_dims((*x.dims[:dim], *fixed(ctx.shape[dim : dim + 1]).dims, *x.dims[dim + 1 :]))
+
+
+@rule("unfold.default")
+def unfold(ctx: Context, x: Value, dim: int, size: int, step: int) -> Value:
+    """Windows along one dimension, which is fixed."""
+    dim %= len(x.dims)
+    x = ctx.fix(x, "a window slides over it", [dim])
+    new = fixed((ctx.shape[dim], ctx.shape[-1])).dims
+    return x.with_dims((*x.dims[:dim], new[0], *x.dims[dim + 1 :], new[1]))
+
+
+@rule("tril.default", "triu.default")
+def triangle(ctx: Context, x: Value, *args: Any) -> Value:
+    """Positions decide what is kept: the last two dimensions are fixed."""
+    rank = len(x.dims)
+    return ctx.fix(x, "a triangle is cut out", [rank - 2, rank - 1])
+
+
+@rule("slice_scatter.default")
+def slice_scatter(
+    ctx: Context,
+    x: Value,
+    source: Value,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Value:
+    """x with a slice replaced: the pieces side by side."""
+    dim %= len(x.dims)
+    n = x.shape[dim]
+    chosen = np.arange(n)[start:end:step]
+    rest = np.setdiff1d(np.arange(n), chosen)
+    order = np.argsort(np.concatenate([chosen, rest]))
+    pieces = [source] + ([ctx.take(x, dim, rest)] if len(rest) else [])
+    return ctx.take(ctx.concat(pieces, dim), dim, order)
+
+
+@rule("select_scatter.default")
+def select_scatter(ctx: Context, x: Value, source: Value, dim: int, index: int) -> Value:
+    """x with one slice replaced."""
+    dim %= len(x.dims)
+    return slice_scatter(ctx, x, unsqueeze(ctx, source, dim), dim, index, index + 1 or None)

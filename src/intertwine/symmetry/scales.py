@@ -1,0 +1,217 @@
+"""Ledger -> every rescaling: null spaces of the scale equations, over the reals and over GF(2).
+
+The equations fall apart into connected components, one for each channel (or block of channels). Components
+that look alike (the same equations with the same local numbering) are solved once, exactly, with fractions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from intertwine.ir.ledger import Equation, Ids, Ledger
+from intertwine.symmetry.classes import mix
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Components that are alike: row k of `scales` are the unknowns of component k in one common order.
+
+    real: (unknowns, r) basis of the null space; sign: the same over GF(2).
+    """
+
+    scales: Ids
+    real: np.ndarray
+    sign: np.ndarray
+
+
+@dataclass(frozen=True)
+class Scalings:
+    """All rescalings. component: scale -> component number, -1 for scales that cannot move."""
+
+    kinds: tuple[Kind, ...]
+    kind_of: Ids
+    row_of: Ids
+    local_of: Ids
+
+    def exponents(self, scale: int) -> tuple[int, int, np.ndarray, np.ndarray]:
+        """(kind, row, real exponents, sign exponents) of one scale."""
+        k, r, i = int(self.kind_of[scale]), int(self.row_of[scale]), int(self.local_of[scale])
+        return k, r, self.kinds[k].real[i], self.kinds[k].sign[i]
+
+
+def solve_scales(ledger: Ledger) -> Scalings:
+    """Solve all scale equations."""
+    n = ledger.scales
+    component = _components(ledger, n)
+    local, sizes = _local_numbers(component)
+    rows, term_of = _equation_rows(ledger, component, local)
+    signature = mix(sizes.astype(np.int64))
+    if len(rows):
+        # The order of a component's equations is that in which the rules wrote them, so it can be hashed.
+        order = np.argsort(rows[:, 0], kind="stable")
+        rows, term_of = rows[order], term_of[order]
+        start = np.r_[0, np.flatnonzero(np.diff(rows[:, 0])) + 1]
+        rank = np.arange(len(rows)) - np.repeat(start, np.diff(np.r_[start, len(rows)]))
+        digest = mix(rank)
+        for column in range(1, rows.shape[1]):
+            digest = mix(digest.view(np.int64) ^ (rows[:, column] + 7919 * column))
+        np.add.at(signature, rows[:, 0], digest)
+        first = np.searchsorted(rows[:, 0], np.arange(len(sizes)))
+        last = np.searchsorted(rows[:, 0], np.arange(len(sizes)), side="right")
+    else:
+        first = last = np.zeros(len(sizes), np.int64)
+    _, representative, kind = np.unique(signature, return_index=True, return_inverse=True)
+    members = np.argsort(component * np.int64(max(n, 1)) + local, kind="stable")
+    offset = np.r_[0, np.cumsum(sizes)]
+    kinds = []
+    row_of_component = np.zeros(len(sizes), np.int64)
+    for k, r in enumerate(representative):
+        alike = np.flatnonzero(kind == k)
+        row_of_component[alike] = np.arange(len(alike))
+        scales = members[offset[alike][:, None] + np.arange(sizes[r])]
+        system = [(ledger.equations[e], row) for row, e in _rows_of(rows, term_of, first[r], last[r])]
+        real, sign = _null_spaces(system, int(sizes[r]))
+        kinds.append(Kind(scales, real, sign))
+    return Scalings(tuple(kinds), kind[component], row_of_component[component], local)
+
+
+def _components(ledger: Ledger, n: int) -> Ids:
+    """Connected components of the scales; scale 0 is the constant and connects nothing."""
+    left, right = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for equation in ledger.equations:
+        head = equation.scales[0].copy()
+        for other in equation.scales[1:]:
+            both = (head != 0) & (other != 0)
+            left.append(head[both])
+            right.append(other[both])
+            head = np.where(head != 0, head, other)
+    a, b = np.concatenate(left), np.concatenate(right)
+    graph = coo_array((np.ones(len(a), np.int8), (a, b)), shape=(n, n))
+    return connected_components(graph, directed=False)[1].astype(np.int64)
+
+
+def _local_numbers(component: Ids) -> tuple[Ids, Ids]:
+    """Number the scales of each component 0, 1, ... in the order in which they were made."""
+    order = np.argsort(component, kind="stable")
+    sizes = np.bincount(component)
+    local = np.empty_like(component)
+    local[order] = np.arange(len(component)) - np.repeat(np.r_[0, np.cumsum(sizes)[:-1]], sizes)
+    return local, sizes
+
+
+def _equation_rows(ledger: Ledger, component: Ids, local: Ids) -> tuple[Ids, Ids]:
+    """All equations as rows (component, shape of the equation, local numbers); -1 for a constant term."""
+    width = max([len(e.scales) for e in ledger.equations], default=1)
+    shapes: dict[object, int] = {}
+    blocks, origin = [], []
+    for k, equation in enumerate(ledger.equations):
+        shape = shapes.setdefault((equation.real, equation.sign), len(shapes))
+        table = np.stack(equation.scales, axis=1)
+        alive = (table != 0).any(axis=1)
+        table = table[alive]
+        head = np.take_along_axis(table, (table != 0).argmax(axis=1)[:, None], axis=1)[:, 0]
+        row = np.full((len(table), 2 + width), -1, np.int64)
+        row[:, 0] = component[head]
+        row[:, 1] = shape
+        row[:, 2 : 2 + table.shape[1]] = np.where(table != 0, local[table], -1)
+        blocks.append(row)
+        origin.append(np.full(len(table), k, np.int64))
+    if not blocks:
+        return np.zeros((0, 3), np.int64), np.zeros(0, np.int64)
+    return np.concatenate(blocks), np.concatenate(origin)
+
+
+def _rows_of(rows: Ids, origin: Ids, first: int, last: int) -> list[tuple[Ids, int]]:
+    return [(rows[i, 2:], int(origin[i])) for i in range(first, last)]
+
+
+def _null_spaces(system: list[tuple[Equation, Ids]], size: int) -> tuple[np.ndarray, np.ndarray]:
+    real: list[dict[int, Fraction]] = []
+    sign: list[int] = []
+    for equation, places in system:
+        if equation.real is not None:
+            row: dict[int, Fraction] = {}
+            for c, i in zip(equation.real, places, strict=False):
+                if i >= 0:
+                    row[int(i)] = row.get(int(i), Fraction(0)) + Fraction(c).limit_denominator(10**6)
+            real.append({i: c for i, c in row.items() if c})
+        if equation.sign is not None:
+            bits = 0
+            for c, i in zip(equation.sign, places, strict=False):
+                if i >= 0 and c % 2:
+                    bits ^= 1 << int(i)
+            sign.append(bits)
+    return null_space(real, size), null_space_gf2(sign, size)
+
+
+def null_space(rows: list[dict[int, Fraction]], size: int) -> np.ndarray:
+    """Basis (size, r) of the null space of sparse rows, by exact elimination.
+
+    >>> null_space([{0: Fraction(1), 1: Fraction(-2)}], 2).tolist()
+    [[1.0], [0.5]]
+    """
+    solved: dict[int, dict[int, Fraction]] = {}
+    for row in rows:
+        row = _substitute(row, solved)
+        if not row:
+            continue
+        pivot = max(row)
+        scale = row.pop(pivot)
+        expression = {i: -c / scale for i, c in row.items()}
+        for other, terms in solved.items():
+            if pivot in terms:
+                factor = terms.pop(pivot)
+                for i, c in expression.items():
+                    terms[i] = terms.get(i, Fraction(0)) + factor * c
+                solved[other] = {i: c for i, c in terms.items() if c}
+        solved[pivot] = expression
+    free = [i for i in range(size) if i not in solved]
+    basis = np.zeros((size, len(free)))
+    for column, i in enumerate(free):
+        basis[i, column] = 1.0
+    place = {i: column for column, i in enumerate(free)}
+    for pivot, terms in solved.items():
+        for i, c in terms.items():
+            basis[pivot, place[i]] = float(c)
+    return basis
+
+
+def _substitute(row: dict[int, Fraction], solved: dict[int, dict[int, Fraction]]) -> dict[int, Fraction]:
+    out: dict[int, Fraction] = {}
+    for i, c in row.items():
+        for j, d in solved.get(i, {i: Fraction(1)}).items():
+            out[j] = out.get(j, Fraction(0)) + c * d
+    return {i: c for i, c in out.items() if c}
+
+
+def null_space_gf2(rows: list[int], size: int) -> np.ndarray:
+    """Basis (size, r) of the null space over GF(2); rows are bit masks.
+
+    >>> null_space_gf2([0b11], 2).tolist()
+    [[1], [1]]
+    """
+    solved: dict[int, int] = {}
+    for row in rows:
+        for pivot, terms in solved.items():
+            if row >> pivot & 1:
+                row ^= (1 << pivot) ^ terms
+        if not row:
+            continue
+        pivot = row.bit_length() - 1
+        terms = row ^ (1 << pivot)
+        for other, rest in solved.items():
+            if rest >> pivot & 1:
+                solved[other] = rest ^ (1 << pivot) ^ terms
+        solved[pivot] = terms
+    free = [i for i in range(size) if i not in solved]
+    basis = np.zeros((size, len(free)), np.int64)
+    for column, i in enumerate(free):
+        basis[i, column] = 1
+        for pivot, terms in solved.items():
+            basis[pivot, column] = terms >> i & 1
+    return basis

@@ -1,0 +1,291 @@
+"""Group elements: sample, compose, invert, save, and act on weights.
+
+The convention, stated once. An element acts on a weight dimension by first multiplying (scales, signs,
+matrices), then moving: position p goes to `destination[p]`, so
+
+    new[destination[p]] = factor[p] * old[p]        and, as an index,  new = (factor * old)[source].
+
+`a @ b` is "first b, then a". A batch norm's running variance is scaled about -eps: (v + eps) f - eps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from intertwine.errors import InputError
+from intertwine.ir.ledger import Ids
+from intertwine.symmetry.classes import mix
+from intertwine.symmetry.structure import Structure
+
+PARTS = ("permutation", "scale", "sign", "linear")
+
+
+@dataclass(frozen=True, eq=False)
+class Element:
+    """One symmetry of one model.
+
+    relabel: class -> class. log_scale, sign: per position of every slot. linear: orbit -> (blocks, n, n).
+    """
+
+    structure: Structure
+    relabel: Ids
+    log_scale: np.ndarray
+    sign: np.ndarray
+    linear: Mapping[int, np.ndarray]
+
+    def __matmul__(self, first: Element) -> Element:
+        """`self @ first`: the element that acts as `first`, then as `self`."""
+        if first.structure is not self.structure:
+            raise InputError(
+                "the two elements belong to different models", do="compose elements of one Symmetry"
+            )
+        move = destinations(self.structure, first.relabel)
+        linear = {}
+        for orbit, matrix in first.linear.items():
+            after = self.linear[orbit][fibre_map(self.structure, orbit, first.relabel)]
+            linear[orbit] = after @ matrix
+        return Element(
+            self.structure,
+            self.relabel[first.relabel],
+            first.log_scale + self.log_scale[move],
+            first.sign * self.sign[move],
+            linear,
+        )
+
+    def inverse(self) -> Element:
+        """The element that undoes this one."""
+        move = destinations(self.structure, self.relabel)
+        back = np.empty_like(self.relabel)
+        back[self.relabel] = np.arange(len(back))
+        log_scale, sign = np.empty_like(self.log_scale), np.empty_like(self.sign)
+        log_scale[move], sign[move] = -self.log_scale, self.sign
+        linear = {}
+        for orbit, matrix in self.linear.items():
+            target = fibre_map(self.structure, orbit, self.relabel)
+            undone = np.empty_like(matrix)
+            undone[target] = np.linalg.inv(matrix)
+            linear[orbit] = undone
+        return Element(self.structure, back, log_scale, sign, linear)
+
+    def is_identity(self, tolerance: float = 1e-12) -> bool:
+        """Whether this element moves nothing."""
+        return bool(
+            (self.relabel == np.arange(len(self.relabel))).all()
+            and (np.abs(self.log_scale) <= tolerance).all()
+            and (self.sign == 1).all()
+            and all(np.abs(m - np.eye(m.shape[-1])).max() <= tolerance for m in self.linear.values())
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file whose JSON header says what it is."""
+        from safetensors.torch import save_file
+
+        path = Path(path)
+        tensors = {
+            "relabel": torch.from_numpy(self.relabel.copy()),
+            "log_scale": torch.from_numpy(self.log_scale.copy()),
+            "sign": torch.from_numpy(self.sign.copy()),
+            **{f"linear.{k}": torch.from_numpy(np.ascontiguousarray(m)) for k, m in self.linear.items()},
+        }
+        header = {"format": "intertwine element 1", "structure": fingerprint(self.structure)}
+        beside = path.with_name(path.name + ".part")
+        save_file(tensors, beside, metadata={"intertwine": json.dumps(header)})
+        beside.replace(path)
+
+
+def load_element(structure: Structure, path: str | Path) -> Element:
+    """Read what `Element.save` wrote, for the same model."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get("intertwine", "{}"))
+            tensors = {key: file.get_tensor(key).numpy() for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+        raise InputError(f"{path} is not a saved group element: {error}") from error
+    if header.get("structure") != fingerprint(structure):
+        raise InputError(
+            f"{path} was saved for another model",
+            so="its channels cannot be matched to this one's",
+            do="load it with the Symmetry of the model it was sampled from",
+        )
+    linear = {int(k.removeprefix("linear.")): v for k, v in tensors.items() if k.startswith("linear.")}
+    return Element(structure, tensors["relabel"], tensors["log_scale"], tensors["sign"], linear)
+
+
+def fingerprint(structure: Structure) -> str:
+    """A hash of the structure: equal for the same architecture, traced again."""
+    ids = np.arange(structure.classes.count)
+    slots = ";".join(f"{p}:{d}:{a}:{b}" for (p, d), (a, b) in structure.span.items())
+    named = np.frombuffer(slots.encode(), np.uint8).astype(np.int64)
+    total = structure.place_hash(ids).sum(dtype=np.uint64) + mix(named + 256 * np.arange(len(named))).sum(
+        dtype=np.uint64
+    )
+    return f"{int(total):016x}"
+
+
+def identity(structure: Structure) -> Element:
+    """The element that moves nothing."""
+    n = len(structure.labels)
+    linear = {
+        o: np.tile(np.eye(axis.fibres.shape[1]), (len(axis.fibres), 1, 1))
+        for o, axis in structure.linear.items()
+    }
+    return Element(structure, np.arange(structure.classes.count), np.zeros(n), np.ones(n), linear)
+
+
+def sample(
+    structure: Structure, rng: np.random.Generator, parts: tuple[str, ...] = PARTS, spread: float = 0.4
+) -> Element:
+    """A random element: uniform permutations, log-normal scales of width `spread`, fair signs, matrices."""
+    base = identity(structure)
+    relabel = sample_relabel(structure, rng) if "permutation" in parts else base.relabel
+    log_scale, sign = sample_scales(structure, rng, spread if "scale" in parts else 0.0, "sign" in parts)
+    linear = dict(base.linear)
+    if "linear" in parts:
+        for orbit, axis in structure.linear.items():
+            shape = (len(axis.fibres), axis.fibres.shape[1], axis.fibres.shape[1])
+            left, _ = np.linalg.qr(rng.standard_normal(shape))
+            if not axis.orthogonal:
+                right, _ = np.linalg.qr(rng.standard_normal(shape))
+                stretch = np.exp(spread * rng.standard_normal(shape[:2]))
+                left = (left * stretch[:, None, :]) @ right
+            linear[orbit] = left
+    return Element(structure, relabel, log_scale, sign, linear)
+
+
+def sample_relabel(structure: Structure, rng: np.random.Generator) -> Ids:
+    """A random permutation of classes: outer blocks first, then freely inside each fibre."""
+    c = structure.classes
+    relabel = np.arange(c.count)
+    up = c.ancestors.tocoo()
+    ordered = np.zeros(c.count, bool)
+    for axis in structure.linear.values():
+        ordered[axis.fibres] = True  # a matrix does what a permutation would: keep the order inside a fibre
+    for depth in np.unique(c.depth):
+        chosen = np.flatnonzero(c.depth == depth)
+        kind = mix(c.orbit[chosen] + (1 << 43))
+        target = np.zeros(c.count, np.uint64)
+        np.add.at(target, up.row, mix(relabel[up.col]))
+        here, there = structure.ancestor_hash[chosen] + kind, target[chosen] + kind
+        still = ordered[chosen]
+        shuffle = np.where(still, np.arange(len(chosen)), rng.permutation(len(chosen)))
+        a = np.lexsort((np.arange(len(chosen)), here))
+        b = np.lexsort((shuffle, there))
+        if not np.array_equal(here[a], there[b]):
+            raise AssertionError("blocks of one orbit have different contents")
+        relabel[chosen[b]] = chosen[a]
+    return relabel
+
+
+def sample_scales(
+    structure: Structure, rng: np.random.Generator, spread: float, signs: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Random solutions of the scale equations, as log-scale and sign of every position."""
+    total = len(structure.scalings.kind_of)
+    log_scale, sign = np.zeros(total), np.ones(total)
+    for kind in structure.scalings.kinds:
+        if spread and kind.real.shape[1]:
+            free = spread * rng.standard_normal((len(kind.scales), kind.real.shape[1]))
+            log_scale[kind.scales] = free @ kind.real.T
+        if signs and kind.sign.shape[1]:
+            flips = rng.integers(0, 2, (len(kind.scales), kind.sign.shape[1]))
+            sign[kind.scales] = 1 - 2 * ((flips @ kind.sign.T) % 2)
+    log_scale, sign = log_scale[structure.scales], sign[structure.scales]
+    owner = structure.component_class[structure.component]
+    covered = np.isin(structure.classes.orbit[owner], list(structure.linear)) | (owner < 0)
+    log_scale[covered], sign[covered] = 0.0, 1.0
+    return log_scale, sign
+
+
+def destinations(structure: Structure, relabel: Ids) -> Ids:
+    """Where every position goes, as an index into the same long list of positions."""
+    here = structure.place_hash(np.arange(structure.classes.count))
+    there = structure.place_hash(relabel)
+    out = np.empty(len(here), np.int64)
+    for start, stop in structure.span.values():
+        a = np.argsort(here[start:stop], kind="stable")
+        b = np.argsort(there[start:stop], kind="stable")
+        if not np.array_equal(here[start:stop][a], there[start:stop][b]):
+            raise AssertionError("a permutation leaves a weight's positions")
+        out[start + b] = start + a
+    return out
+
+
+def fibre_map(structure: Structure, orbit: int, relabel: Ids) -> Ids:
+    """Block -> block of a linear axis under a relabelling."""
+    fibres = structure.linear[orbit].fibres
+    block = {int(f[0]): i for i, f in enumerate(fibres)}
+    return np.array([block[int(relabel[f[0]])] for f in fibres])
+
+
+def apply_element(element: Element, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """New weights g . theta; tensors that the element does not touch are passed through unchanged."""
+    s = element.structure
+    move = destinations(s, element.relabel)
+    shifts = s.inference.shifts
+    factor = np.exp(element.log_scale) * element.sign
+    out = dict(state)
+    for name in s.inference.shapes:
+        if name not in state:
+            continue
+        old = state[name]
+        tensor = old.detach().to(torch.float64)
+        shift = shifts.get(name, 0.0)
+        if shift:
+            tensor = tensor + shift
+        for dim in range(tensor.dim()):
+            if (name, dim) in s.span:
+                tensor = _multiply(tensor, s, (name, dim), factor, element)
+        for dim in range(tensor.dim()):
+            if (name, dim) in s.span:
+                tensor = _move(tensor, s, (name, dim), move)
+        out[name] = (tensor - shift if shift else tensor).to(old.dtype)
+    return out
+
+
+def _multiply(
+    tensor: Tensor, s: Structure, key: tuple[str, int], factor: np.ndarray, element: Element
+) -> Tensor:
+    (start, stop), dim = s.span[key], key[1]
+    shape = s.slots[key].ids.shape
+    values = torch.from_numpy(factor[start:stop]).to(tensor.device)
+    if len(shape) == 1:
+        tensor = tensor * values.reshape([-1 if d == dim else 1 for d in range(tensor.dim())])
+    else:
+        groups = tensor.reshape(shape[0], -1, *tensor.shape[1:])
+        tail = [1] * (tensor.dim() - 2)
+        tensor = (groups * values.reshape(shape[0], 1, shape[1], *tail)).reshape(tensor.shape)
+    for orbit, axis in s.linear.items():
+        if key in axis.places:
+            where, fibre, exponent = axis.places[key]
+            matrix = element.linear[orbit][fibre]
+            dual = np.linalg.inv(matrix).transpose(0, 2, 1)
+            matrix = np.where(exponent[:, None, None] > 0, matrix, dual)
+            front = tensor.movedim(dim, -1).clone()
+            index = torch.from_numpy(where).to(tensor.device)
+            mixed = torch.einsum("...bn,bmn->...bm", front[..., index], torch.from_numpy(matrix).to(tensor))
+            front[..., index] = mixed
+            tensor = front.movedim(-1, dim)
+    return tensor
+
+
+def _move(tensor: Tensor, s: Structure, key: tuple[str, int], move: Ids) -> Tensor:
+    (start, stop), dim = s.span[key], key[1]
+    shape = s.slots[key].ids.shape
+    source = np.empty(stop - start, np.int64)
+    source[move[start:stop] - start] = np.arange(stop - start)
+    if len(shape) == 1:
+        return tensor.index_select(dim, torch.from_numpy(source).to(tensor.device))
+    # Dimension 0 was moved before, so group g' already holds the channels of the group it came from.
+    groups = tensor.reshape(shape[0], -1, *tensor.shape[1:])
+    index = torch.from_numpy(source.reshape(shape) % shape[1]).to(tensor.device)
+    index = index.reshape(shape[0], 1, shape[1], *[1] * (tensor.dim() - 2)).expand_as(groups)
+    return groups.gather(2, index).reshape(tensor.shape)

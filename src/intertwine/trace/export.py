@@ -1,0 +1,153 @@
+"""model + example -> a flat ATen graph with shapes and state-dict names. The only user of torch.export.
+
+The graph is that of the model in eval mode, functionalised, with no op decomposed. The caller's model is
+copied first: its weights, mode, hooks and gradients are never touched.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from intertwine.errors import ExportFailed, ModelError
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An exported graph and what its placeholders are.
+
+    weights: placeholder -> state-dict name of a float tensor that may be acted on.
+    alias: every state-dict name -> the first name of the same tensor (tied weights).
+    """
+
+    graph: fx.Graph
+    module: fx.GraphModule
+    weights: Mapping[str, str]
+    alias: Mapping[str, str]
+    constants: Mapping[str, torch.Tensor]
+
+
+def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Traced:
+    """Export `model` on example arguments; raises `ExportFailed` or `ModelError` with the reason."""
+    check_model(model)
+    copied = eval_copy(model)
+    inputs = tuple(args)
+    named = dict(kwargs or {})
+    try:
+        with torch.no_grad():
+            copied(*inputs, **named)
+    except Exception as error:
+        raise ModelError(
+            f"the model does not run on the example: {_first_line(error)}",
+            where=type(model).__name__ + ", example " + describe(inputs),
+            do="give an example that fits (--input 1x3x32x32)",
+        ) from error
+    try:
+        with torch.no_grad(), _quiet():
+            program = torch.export.export(copied, inputs, named, strict=False).run_decompositions({})
+    except Exception as error:
+        raise ExportFailed(
+            f"torch.export cannot trace the model: {_first_line(error)}",
+            where=type(model).__name__,
+            so="its symmetries cannot be inferred",
+            do="remove data-dependent control flow from forward, or trace a submodule",
+        ) from error
+    signature = program.graph_signature
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    alias = _aliases(copied)
+    kept = set(copied.state_dict(keep_vars=True))
+    state = {
+        **dict(copied.named_parameters(remove_duplicate=False)),
+        **dict(copied.named_buffers(remove_duplicate=False)),
+    }
+    weights, constants = {}, {}
+    for placeholder, name in names.items():
+        tensor = state[name]
+        if name in kept and tensor.is_floating_point():
+            weights[placeholder] = alias[name]
+        else:
+            constants[placeholder] = tensor
+    for placeholder, name in signature.inputs_to_lifted_tensor_constants.items():
+        constants[placeholder] = program.constants[name]
+    return Traced(program.graph, program.graph_module, weights, alias, constants)
+
+
+def eval_copy(model: nn.Module) -> nn.Module:
+    """A deep copy in eval mode, without the caller's forward hooks."""
+    copied = copy.deepcopy(model).eval()
+    for module in copied.modules():
+        module._forward_hooks.clear()
+        module._forward_pre_hooks.clear()
+    return copied
+
+
+def check_model(model: nn.Module) -> None:
+    """Raise `ModelError` for what no later step can handle: zero-width layers and non-finite weights."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"expected a torch.nn.Module, got {type(model).__name__}")
+    for name, tensor in model.state_dict().items():
+        if tensor.numel() == 0 and tensor.dim() > 0:
+            raise ModelError(
+                f"{name} has shape {tuple(tensor.shape)}: a layer of width zero",
+                so="there is nothing to infer on it",
+                do="remove the layer",
+            )
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ModelError(
+                f"{name} holds NaN or infinite values",
+                so="no symmetry of this model can be verified",
+                do="load a healthy checkpoint",
+            )
+
+
+def describe(args: Any) -> str:
+    """Shapes and dtypes of nested example arguments, for messages."""
+    if isinstance(args, torch.Tensor):
+        return f"{str(args.dtype).removeprefix('torch.')}[{', '.join(map(str, args.shape))}]"
+    if isinstance(args, Mapping):
+        return "{" + ", ".join(f"{k}: {describe(v)}" for k, v in args.items()) + "}"
+    if isinstance(args, (tuple, list)):
+        return "(" + ", ".join(describe(a) for a in args) + ")"
+    return repr(args)
+
+
+def where(node: fx.Node) -> str:
+    """The module path that a node comes from, such as `layer1.0.conv1`."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = list(stack.values())[-1][0] if stack else ""
+    return path.removeprefix("L['self'].").removeprefix("L['self']") or "(top)"
+
+
+def _aliases(model: nn.Module) -> dict[str, str]:
+    first: dict[int, str] = {}
+    alias: dict[str, str] = {}
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    for name, tensor in named:
+        alias[name] = first.setdefault(id(tensor), name)
+    return alias
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+@contextmanager
+def _quiet() -> Any:
+    """torch.export warns and logs about things that are none of the user's business here."""
+    logger = logging.getLogger("torch")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
