@@ -1,0 +1,15 @@
+"""Data sets as tensors in memory, from a DATA string.
+
+load_data("digits")                                    scikit-learn's 8x8 digits (nothing to download)
+load_data("parquet:test.parquet", normalize="cifar10") Hugging Face image layout
+evaluate(model, dataset)                               accuracy and cross entropy
+"""
+
+from __future__ import annotations
+
+from intertwine.data.dataset import Dataset
+from intertwine.data.evaluate import Evaluation, evaluate
+from intertwine.data.load import SOURCES, load_data
+from intertwine.data.normalize import PRESETS, parse_normalize
+
+__all__ = ["PRESETS", "SOURCES", "Dataset", "Evaluation", "evaluate", "load_data", "parse_normalize"]

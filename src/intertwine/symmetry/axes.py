@@ -112,6 +112,7 @@ def _axis(
     mergeable = (
         permutation
         and blocks == 1
+        and not c.depth[members].any()
         and not (c.flags[members] & UNMERGEABLE).any()
         and not _is_block(structure, first)
         and all(structure.slots[m.param, m.dim].ids.ndim == 1 for m in param_members)

@@ -42,18 +42,10 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
     inputs = tuple(args)
     named = dict(kwargs or {})
     try:
-        with torch.no_grad():
-            copied(*inputs, **named)
-    except Exception as error:
-        raise ModelError(
-            f"the model does not run on the example: {_first_line(error)}",
-            where=type(model).__name__ + ", example " + describe(inputs),
-            do="give an example that fits (--input 1x3x32x32)",
-        ) from error
-    try:
         with torch.no_grad(), _quiet():
             program = torch.export.export(copied, inputs, named, strict=False).run_decompositions({})
     except Exception as error:
+        _assert_runs(model, inputs, named)
         raise ExportFailed(
             f"torch.export cannot trace the model: {_first_line(error)}",
             where=type(model).__name__,
@@ -78,6 +70,22 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
     for placeholder, name in signature.inputs_to_lifted_tensor_constants.items():
         constants[placeholder] = program.constants[name]
     return Traced(program.graph, program.graph_module, weights, alias, constants)
+
+
+def _assert_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Tell a wrong example from a model that cannot be exported.
+
+    Only asked after a failure: a first run may fill caches, which would then be exported as constants.
+    """
+    try:
+        with torch.no_grad():
+            eval_copy(model)(*args, **kwargs)
+    except Exception as error:
+        raise ModelError(
+            f"the model does not run on the example: {_first_line(error)}",
+            where=type(model).__name__ + ", example " + describe(args),
+            do="give an example that fits (--input 1x3x32x32)",
+        ) from error
 
 
 def eval_copy(model: nn.Module) -> nn.Module:
