@@ -17,6 +17,7 @@ channel then moves inside its block and the block moves as one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,7 +36,7 @@ def project(ledger: Ledger, factor: Factor, axes: Sequence[Axis]) -> Ids:
     if not rest:
         return moved.ids
     shape = tuple(a.size for a in axes)
-    return ledger.blocks(moved.ids.reshape(int(np.prod(shape, dtype=np.int64)), -1)).reshape(shape)
+    return ledger.blocks(moved.ids.reshape(math.prod(shape), -1)).reshape(shape)
 
 
 def align(ledger: Ledger, values: list[Value], places: Sequence[tuple[int, int]]) -> list[Value]:
@@ -47,7 +48,7 @@ def align(ledger: Ledger, values: list[Value], places: Sequence[tuple[int, int]]
     places = [(v, d) for v, d in places if values[v].dims[d]]
     if not places:
         return values
-    while True:
+    while any(len(values[v].dims[d]) > 1 for v, d in places):
         lists = [[a.size for a in values[v].dims[d]] for v, d in places]
         if all(sizes == lists[0] for sizes in lists):
             break

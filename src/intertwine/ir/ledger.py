@@ -15,6 +15,7 @@ Scale `ZERO` is the constant 0: whatever carries it cannot be rescaled.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -78,7 +79,7 @@ class Ledger:
 
     def fresh_labels(self, shape: tuple[int, ...]) -> Ids:
         """New labels, one for each position, that nothing is known about."""
-        n = int(np.prod(shape, dtype=np.int64))
+        n = math.prod(shape)
         ids = np.arange(self.labels, self.labels + n, dtype=np.int64).reshape(shape)
         self.labels += n
         self.seen(ids)
@@ -86,7 +87,7 @@ class Ledger:
 
     def fresh_scales(self, shape: tuple[int, ...]) -> Ids:
         """New unknown log-scales."""
-        n = int(np.prod(shape, dtype=np.int64))
+        n = math.prod(shape)
         ids = np.arange(self.scales, self.scales + n, dtype=np.int64).reshape(shape)
         self.scales += n
         return ids

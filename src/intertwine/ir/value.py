@@ -14,6 +14,7 @@ Shape ops are just numpy on the labels; nothing here writes facts except `join`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -61,7 +62,7 @@ class Value:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the real tensor."""
-        return tuple(int(np.prod([a.size for a in d], dtype=np.int64)) for d in self.dims)
+        return tuple(math.prod(a.size for a in d) for d in self.dims)
 
     def covered(self) -> set[Axis]:
         """The axes that carry labels."""
@@ -107,6 +108,8 @@ class Value:
 
     def merged(self) -> Value:
         """Neighbouring axes of one dimension that carry the same factors become one axis."""
+        if all(len(d) < 2 for d in self.dims):
+            return self
         value = self
         owners = {a: frozenset(id(f) for f in self.factors if a in f.axes) for d in self.dims for a in d}
         for dim in self.dims:
@@ -123,7 +126,7 @@ class Value:
         return value
 
     def _merge(self, run: list[Axis]) -> Value:
-        whole = Axis(int(np.prod([a.size for a in run], dtype=np.int64)), run[0].wild)
+        whole = Axis(math.prod(a.size for a in run), run[0].wild)
 
         def glue(factor: Factor) -> Factor:
             if run[0] not in factor.axes:

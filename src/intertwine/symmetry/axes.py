@@ -9,6 +9,7 @@ import numpy as np
 
 from intertwine.ir.groups import Group
 from intertwine.ir.ledger import UNMERGEABLE, Ids
+from intertwine.symmetry.classes import mix
 from intertwine.symmetry.structure import Structure
 
 WINDOW = "a window slides over it"
@@ -56,107 +57,98 @@ class Axis:
 def build_axes(structure: Structure) -> tuple[Axis, ...]:
     """One axis for each orbit that has any freedom, and one for each frozen set of channels."""
     c = structure.classes
-    present = np.unique(structure.coordinate_class)
-    reasons = _reasons(structure)
-    slots_of = _slot_sets(structure)
-    real, sign = _freedom(structure)
-    groups: dict[Any, list[int]] = {}
-    key: Any
-    for cls in present.tolist():
-        if c.frozen[cls]:
-            # Frozen channels are alone in their orbits; those with the same members and reason are one axis.
-            key = ("frozen", slots_of[cls], reasons.get(cls, ""), int(real[cls]), int(sign[cls]))
-        else:
-            key = ("orbit", int(c.orbit[cls]), (), int(real[cls]), int(sign[cls]))
-        groups.setdefault(key, []).append(cls)
-    axes = []
-    for key, members in groups.items():
-        axis = _axis(structure, np.array(members), key, reasons, slots_of)
-        if axis is not None:
-            axes.append(axis)
-    order = {key: i for i, key in enumerate(structure.span)}
-    axes.sort(key=lambda a: (min(order[m.param, m.dim] for m in a.members), int(a.classes.min())))
+    present = np.flatnonzero(np.bincount(structure.coordinate_class, minlength=c.count))
+    facts = _Facts(structure)
+    # Frozen channels are alone in their orbits; those with the same members and reason are one axis.
+    alike = mix(facts.members[present].view(np.int64)) + mix(facts.reason[present] + (1 << 44))
+    key = np.where(c.frozen[present], alike, mix(c.orbit[present]))
+    key = key + mix(1000 * facts.real[present] + facts.sign[present] + (1 << 45))
+    _, which = np.unique(key, return_inverse=True)
+    order = np.argsort(which, kind="stable")
+    groups = np.split(present[order], np.flatnonzero(np.diff(which[order])) + 1) if len(present) else []
+    axes = [axis for members in groups if (axis := _axis(structure, members, facts)) is not None]
+    place = {slot: i for i, slot in enumerate(structure.span)}
+    axes.sort(key=lambda a: (min(place[m.param, m.dim] for m in a.members), int(a.classes.min())))
     return _named(structure, axes)
 
 
-def _axis(
-    structure: Structure, members: Ids, key: Any, reasons: dict[int, str], slots_of: dict[int, Any]
-) -> Axis | None:
+class _Facts:
+    """Per class: where it occurs, why it is frozen, how many scalings and signs it has, what lies inside."""
+
+    def __init__(self, structure: Structure) -> None:
+        c, count = structure.classes, structure.classes.count
+        self._keys = list(structure.span)
+        starts = np.array([structure.span[k][0] for k in self._keys])
+        slot = np.searchsorted(starts, structure.coordinate_slot, side="right") - 1
+        pairs = np.unique(structure.coordinate_class * np.int64(len(starts) + 1) + slot)
+        self._cls, self._slot = np.divmod(pairs, len(starts) + 1)
+        self.members = np.zeros(count, np.uint64)
+        np.add.at(self.members, self._cls, mix(self._slot))
+        self.reasons, self.reason = _reasons(structure)
+        self.real, self.sign = _freedom(structure)
+        # Alone in its fibre, a class moves with its blocks only; a block holds others that move.
+        _, fibre, size = np.unique(
+            structure.ancestor_hash + mix(c.orbit), return_inverse=True, return_counts=True
+        )
+        moves = ~c.frozen & (size[fibre] > 1)
+        up = c.ancestors.tocoo()
+        self.is_block = np.zeros(count, bool)
+        self.is_block[up.col[moves[up.row]]] = True
+
+    def slots(self, cls: int) -> list[tuple[str, int]]:
+        """The slots (param, dim) in which a class occurs, in the order of the graph."""
+        first, last = np.searchsorted(self._cls, [cls, cls + 1])
+        return [self._keys[s] for s in self._slot[first:last]]
+
+
+def _axis(structure: Structure, members: Ids, facts: _Facts) -> Axis | None:
     c = structure.classes
-    kind, orbit, _, real, sign = key
     first = int(members[0])
-    frozen = kind == "frozen"
-    linear = None if frozen else structure.linear.get(orbit)
+    frozen = bool(c.frozen[first])
+    linear = None if frozen else structure.linear.get(int(c.orbit[first]))
     fibres = members.reshape(1, -1) if frozen else structure.fibres(members)
     blocks, width = fibres.shape
     permutation = not frozen and width > 1
     group = Group(
         permutation=permutation,
-        positive=real,
-        sign=sign,
+        positive=int(facts.real[first]),
+        sign=int(facts.sign[first]),
         linear="" if linear is None else "orthogonal" if linear.orthogonal else "general linear",
         blocks=blocks,
     )
-    reason = reasons.get(first, "")
+    reason = facts.reasons[facts.reason[first]] if frozen else ""
     if group.name == "trivial" and not frozen:
-        # Moves only with the blocks it lies in (or is alone of its kind): not an axis of its own.
-        if c.depth[first] or len(members) > 1:
+        # Moves only with the blocks it lies in: not an axis of its own.
+        if c.depth[first]:
             return None
         reason = "alone of its kind"
-    param_members = []
-    for key_slot in slots_of[first]:
-        role = structure.inference.roles.get(key_slot, "other")
-        param_members.append(Member(key_slot[0], key_slot[1], role))
-    if frozen and reason == WINDOW and all(m.role == "other" for m in param_members):
+    roles = structure.inference.roles
+    found = tuple(Member(p, d, roles.get((p, d), "other")) for p, d in facts.slots(first))
+    if frozen and reason == WINDOW and all(m.role == "other" for m in found):
         return None
     mergeable = (
         permutation
-        and blocks == 1
-        and not c.depth[members].any()
+        and not c.depth[first]
         and not (c.flags[members] & UNMERGEABLE).any()
-        and not _is_block(structure, first)
-        and all(structure.slots[m.param, m.dim].ids.ndim == 1 for m in param_members)
+        and not facts.is_block[first]
+        and all(structure.slots[m.param, m.dim].ids.ndim == 1 for m in found)
     )
-    return Axis("", len(members), group, tuple(param_members), bool(mergeable), reason, fibres)
+    return Axis("", len(members), group, found, bool(mergeable), reason, fibres)
 
 
-def _is_block(structure: Structure, cls: int) -> bool:
-    """Whether other channels that can move lie inside this one."""
-    inside = structure.classes.ancestors[:, [cls]].tocoo().row
-    return any(not structure.classes.frozen[i] and not _determined(structure, int(i)) for i in inside)
-
-
-def _determined(structure: Structure, cls: int) -> bool:
-    """Whether its blocks leave a class no choice: it is the only one of its orbit inside them."""
-    orbit = structure.classes.orbit
-    same = np.flatnonzero(orbit == orbit[cls])
-    return int((structure.ancestor_hash[same] == structure.ancestor_hash[cls]).sum()) == 1
-
-
-def _reasons(structure: Structure) -> dict[int, str]:
+def _reasons(structure: Structure) -> tuple[list[str], Ids]:
+    """Texts, and class -> number of the text why it is frozen (-1: it is not)."""
     ledger, of = structure.inference.ledger, structure.classes.of
-    found: dict[int, str] = {}
+    texts: dict[str, int] = {WINDOW: 0}
+    reason = np.full(structure.classes.count, -1, np.int64)
     for freeze in ledger.freezes:
-        site = ledger.sites[freeze.site]
-        text = freeze.reason if freeze.reason.startswith("no rule") else f"{freeze.reason} ({site})"
-        text = WINDOW if freeze.reason == WINDOW else text
-        for cls in np.unique(of[freeze.labels]).tolist():
-            if found.get(cls, WINDOW) == WINDOW:
-                found[cls] = text
-    return found
-
-
-def _slot_sets(structure: Structure) -> dict[int, tuple[tuple[str, int], ...]]:
-    """Class -> the slots (param, dim) in which it occurs, in the order of the graph."""
-    keys = list(structure.span)
-    starts = np.array([structure.span[k][0] for k in keys])
-    slot = np.searchsorted(starts, structure.coordinate_slot, side="right") - 1
-    pairs = np.unique(np.stack([structure.coordinate_class, slot]), axis=1)
-    out: dict[int, list[int]] = {}
-    for cls, s in pairs.T.tolist():
-        out.setdefault(cls, []).append(s)
-    shared: dict[tuple[int, ...], tuple[tuple[str, int], ...]] = {}
-    return {cls: shared.setdefault(tuple(found), tuple(keys[s] for s in found)) for cls, found in out.items()}
+        text = freeze.reason
+        if text != WINDOW and not text.startswith("no rule"):
+            text = f"{text} ({ledger.sites[freeze.site]})"
+        cls = of[freeze.labels]
+        # The first real reason counts; that a window slides over it comes last.
+        reason[cls[reason[cls] <= 0]] = texts.setdefault(text, len(texts))
+    return list(texts), reason
 
 
 def _freedom(structure: Structure) -> tuple[Ids, Ids]:

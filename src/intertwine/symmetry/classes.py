@@ -144,14 +144,17 @@ def _unanimous(key: Ids, group: Ids, voter: Ids, vote: Ids, count: int) -> csr_a
     who = np.zeros(len(keys), np.int64)
     who[row] = group
     votes = _tally(row, voter, vote, (len(keys), count))
-    seen = np.unique(np.stack([row, voter]), axis=1)[0]
+    voters = int(voter.max(initial=0)) + 1
+    seen = np.unique(row * np.int64(voters) + voter) // voters
     full = votes.data == np.bincount(seen, minlength=len(keys))[votes.row]
     return _boolean(who[votes.row[full]], votes.col[full], (count, count))
 
 
 def _tally(row: Ids, voter: Ids, vote: Ids, shape: tuple[int, int]) -> coo_array:
-    distinct = np.unique(np.stack([row, voter, vote]), axis=1)
-    return coo_array((np.ones(distinct.shape[1]), (distinct[0], distinct[2])), shape=shape).tocsr().tocoo()
+    order = np.lexsort((vote, voter, row))
+    row, voter, vote = row[order], voter[order], vote[order]
+    new = np.r_[True, (np.diff(row) != 0) | (np.diff(voter) != 0) | (np.diff(vote) != 0)]
+    return coo_array((np.ones(int(new.sum())), (row[new], vote[new])), shape=shape).tocsr().tocoo()
 
 
 def _boolean(row: Ids, col: Ids, shape: tuple[int, int]) -> csr_array:

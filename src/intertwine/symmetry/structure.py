@@ -36,9 +36,12 @@ class Structure:
         self.classes: Classes = solve_classes(inference.ledger)
         self.scalings: Scalings = solve_scales(inference.ledger)
         self._index()
-        key = np.stack([self.scalings.kind_of[self.scales], self.scalings.row_of[self.scales]])
         # Position -> number of its scale component, over all slots.
-        self.component = np.unique(key, axis=1, return_inverse=True)[1].reshape(-1)
+        key = (
+            self.scalings.kind_of[self.scales] * np.int64(len(self.scalings.row_of))
+            + self.scalings.row_of[self.scales]
+        )
+        self.component = np.unique(key, return_inverse=True)[1]
         up = self.classes.ancestors.tocoo()
         self.ancestor_hash = np.zeros(self.classes.count, np.uint64)
         np.add.at(self.ancestor_hash, up.row, mix(up.col))

@@ -159,6 +159,8 @@ def _consistent(traced: Traced) -> Structure:
     inference = infer(traced)
     for _ in range(8):
         structure = Structure(inference)
+        if not structure.classes.ancestors.nnz:
+            return structure  # without blocks a colour is all there is to match
         try:
             destinations(structure, sample_relabel(structure, np.random.default_rng(0)))
             return structure
