@@ -1,0 +1,59 @@
+"""`intertwine inspect`: the table of a model's hidden axes and their groups."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+EXAMPLES = """\
+examples:
+  intertwine inspect zoo:resnet20
+  intertwine inspect torchvision:vit_b_16 --json
+  intertwine inspect zoo:vgg16 --explain features.0
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the arguments."""
+    from intertwine.cli.arguments import add_model_arguments
+
+    parser = subparsers.add_parser(
+        "inspect",
+        help="infer the symmetry group of every hidden axis",
+        description="Infer which weights carry the same hidden axis, and which group acts on it.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_model_arguments(parser)
+    parser.add_argument("--explain", metavar="AXIS", help="why the channels of one axis are together")
+    parser.add_argument("--json", action="store_true", help="print plain data")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Trace and print."""
+    from intertwine import trace
+    from intertwine.cli.arguments import load_model
+    from intertwine.cli.output import log, print_json, print_table
+
+    source = load_model(args)
+    symmetry = trace(source.model, source.example, source.kwargs)
+    if args.explain:
+        text = symmetry.explain(args.explain)
+        print_json({"explanation": text.splitlines()}) if args.json else print(text)
+        return 0
+    if args.json:
+        print_json({"axes": [axis.to_dict() for axis in symmetry.axes], "unknown_ops": symmetry.unknown_ops})
+        return 0
+    rows = [
+        [a.name, a.size, str(a.group), len(a.members), a.mergeable, a.frozen_because or ""] for a in symmetry.axes
+    ]
+    print_table(
+        f"{source.name}: {len(rows)} axes",
+        ["axis", "size", "group", "weights", "mergeable", "frozen because"],
+        rows,
+        right=("size", "weights"),
+    )
+    for op, place in symmetry.unknown_ops.items():
+        log().print(f"no rule for {op} (first at {place}): what it touches is frozen", markup=False)
+    return 0
