@@ -195,12 +195,16 @@ class Algebra:
             axes = list(dict.fromkeys(a for _, f in cluster for a in f.axes))
             scales = tuple(_over(f, axes, f.scale) for _, f in cluster)
             self.ledger.equation(scales, (1.0,) * len(scales), (1,) * len(scales))
-            if len({v for v, _ in cluster}) < 2:
-                for _, f in cluster:
-                    self.ledger.mark(f.ids, ANY_NONLINEAR | UNMERGEABLE)
-            elif len(cluster) > 2:
-                for _, f in cluster:
-                    self.ledger.mark(f.ids, ANY_NONLINEAR)
+            for axis in summed:
+                holders = [(v, f) for v, f in cluster if axis in f.axes]
+                operands = len({v for v, _ in holders})
+                for _, f in holders:
+                    if operands > 2:
+                        self.ledger.mark(f.ids, ANY_NONLINEAR)
+                    elif operands == 1:
+                        # Summed against fixed or repeated entries: bad for what varies along this axis only.
+                        self.ledger.mark(f.ids, ANY_NONLINEAR | UNMERGEABLE, blocks=False)
+                        self.ledger.mark(project(self.ledger, f, [axis]), ANY_NONLINEAR | UNMERGEABLE)
 
     def _keep(self, values: Sequence[Value], kept: set[Axis]) -> list[Factor]:
         """Factors of the result: what is left of each, scales of several operands added up."""
@@ -426,7 +430,10 @@ class Algebra:
         common: Sequence[Axis],
         axis: Axis,
     ) -> Factor:
-        """One factor along the joint axis; joint parts stay joint if all are joint in the same way."""
+        """One factor along the joint axis; joint parts stay joint if all are joint in the same way.
+
+        Zeros fit any label and any scale; equal entries fit any permutation; others are fixed.
+        """
         shape = tuple(a.size for a in common)
         ids, scales = [], []
         for part, side, end in zip(parts, sides, ends, strict=True):
@@ -434,7 +441,9 @@ class Algebra:
                 size = end.size if end is not None else 1
                 labels = self.ledger.fresh_labels((*shape, size))
                 if not part.zero:
-                    self.ledger.freeze(labels, "concatenated with positions that are fixed")
+                    self.ledger.mark(labels, ANY_NONLINEAR)
+                    if end is None or not end.wild:
+                        self.ledger.freeze(labels, "concatenated with positions that are fixed")
                 ids.append(labels)
                 scales.append(
                     self.ledger.fresh_scales(labels.shape) if part.zero else zero_scale(labels.shape)
@@ -445,7 +454,14 @@ class Algebra:
             if not whole:
                 self.ledger.zero(side.scale)
             scales.append(side.on([*common, end]).scale if whole else zero_scale(ids[-1].shape))
-        return Factor((*common, axis), np.concatenate(ids, axis=-1), np.concatenate(scales, axis=-1))
+        whole_ids = np.concatenate(ids, axis=-1)
+        if len(np.unique(whole_ids)) < whole_ids.size:
+            # The same channel twice: fresh labels, part by part, keep the copies apart.
+            parts_ids = [self.ledger.fresh_labels(i.shape) for i in ids]
+            for fresh, old in zip(parts_ids, ids, strict=True):
+                self.ledger.tie(fresh, old)
+            whole_ids = np.concatenate(parts_ids, axis=-1)
+        return Factor((*common, axis), whole_ids, np.concatenate(scales, axis=-1))
 
     def pad(self, value: Value, dim: int, before: int, after: int, fill: float = 0.0) -> Value:
         """Constant padding; zeros beside channels are channels that fit any label."""
@@ -465,7 +481,7 @@ class Algebra:
             return value.with_dims((*value.dims[:dim], (Axis(size),), *value.dims[dim + 1 :]))
         shape = list(value.shape)
         shape[dim] = before + after
-        blank = constant(shape, zero=True)
+        blank = constant(shape, zero=fill == 0.0)
         wide = self.concat([value, blank], dim)
         size = value.shape[dim]
         order = np.concatenate(

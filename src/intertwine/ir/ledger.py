@@ -69,7 +69,7 @@ class Ledger:
     projections: list[tuple[Ids, Ids]] = field(default_factory=list)
     arrays: list[Ids] = field(default_factory=list)
     equations: list[Equation] = field(default_factory=list)
-    marks: list[tuple[Ids, int]] = field(default_factory=list)
+    marks: list[tuple[Ids, int, bool]] = field(default_factory=list)
     _blocks: dict[bytes, Ids] = field(default_factory=dict)
 
     def at(self, site: str) -> None:
@@ -105,10 +105,10 @@ class Ledger:
         """These labels stay where they are."""
         self.freezes.append(Freeze(labels.reshape(-1), reason, self.site))
 
-    def mark(self, labels: Ids, flags: int) -> None:
-        """Remember what kind of op these labels met."""
+    def mark(self, labels: Ids, flags: int, blocks: bool = True) -> None:
+        """Remember what kind of op these labels met; so did the blocks they lie in, unless told otherwise."""
         if flags:
-            self.marks.append((labels.reshape(-1), flags))
+            self.marks.append((labels.reshape(-1), flags, blocks))
 
     def equation(
         self, scales: tuple[Ids, ...], real: tuple[float, ...] | None, sign: tuple[int, ...] | None

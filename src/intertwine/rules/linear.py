@@ -13,11 +13,13 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 @rule("linear.default")
 def linear(ctx: Context, x: Value, weight: Value, bias: Value | None = None) -> Value:
     """x[..., i] w[o, i] + b[o]: the input channels of w cancel those of x."""
-    ctx.role(weight, 0, "out")
-    ctx.role(weight, 1, "in")
     batch = LETTERS[: len(x.dims) - 1]
     if len(weight.dims) == 1:
-        return ctx.einsum(f"{batch}y,y->{batch}", x, weight)
+        ctx.role(weight, 0, "in")
+        out = ctx.einsum(f"{batch}y,y->{batch}", x, weight)
+        return out if bias is None else ctx.add(out, bias)
+    ctx.role(weight, 0, "out")
+    ctx.role(weight, 1, "in")
     out = ctx.einsum(f"{batch}y,zy->{batch}z", x, weight)
     if bias is None:
         return out

@@ -40,7 +40,8 @@ def batch_norm(
     """gain (x - mean) / sqrt(var + eps) + shift: mean and sqrt(var + eps) scale as x (eq. E.47)."""
     rank = len(x.dims)
     ctx.role(mean, 0, "mean")
-    ctx.role(var, 0, "var", shift=eps)
+    if not ctx.role(var, 0, "var", shift=eps):
+        var = ctx.unscaled(var)
     centred = ctx.add(x, _channelwise(mean, rank))
     deviation = ctx.pointwise(_channelwise(var, rank), intertwiner("rsqrt"))
     normal = ctx.multiply(centred, deviation)

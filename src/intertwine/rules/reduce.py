@@ -21,7 +21,9 @@ def linear_reduce(
 def extreme(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     """max, min, norms: positive scales of the other dimensions pass."""
     dims, keepdim = _dims_argument(ctx, args, kwargs)
-    return ctx.reduce(x, dims_of(x, dims), keepdim, "max")
+    # Order 0 counts the entries that are not 0, whatever their size.
+    counts = "norm" in ctx.op and (args[0] if args else kwargs.get("ord")) == 0
+    return ctx.reduce(x, dims_of(x, dims), keepdim, "opaque" if counts else "max")
 
 
 @rule("max.dim", "min.dim", "median.dim")

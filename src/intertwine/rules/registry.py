@@ -41,8 +41,13 @@ class Context(Algebra):
         """The shape of the (first) result."""
         return self.shapes[0]
 
-    def role(self, value: Any, dim: int, role: str, shift: float = 0.0) -> None:
-        """Remember what a weight's dimension is used for (`in`, `out`, `bias`, `gain`, ...)."""
+    def role(self, value: Any, dim: int, role: str, shift: float = 0.0) -> bool:
+        """Remember what a weight's dimension is used for (`in`, `out`, `bias`, `gain`, ...).
+
+        shift: the weight is only ever used as weight + shift, and may be rescaled about -shift. Returns
+        whether that could be granted.
+        """
+        return False
 
     def grouped_weight(self, weight: Value, groups: int) -> Value:
         """A weight (groups * o, i, ...) as (groups, o, i, ...), whose i may depend on the group."""

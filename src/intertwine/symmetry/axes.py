@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -164,32 +164,34 @@ def _freedom(structure: Structure) -> tuple[Ids, Ids]:
     return real, sign
 
 
+def _places(structure: Structure, axis: Axis, member: Member) -> Ids:
+    """Positions of a member that are channels of the axis themselves, not only inside one."""
+    start, stop = structure.span[member.param, member.dim]
+    return np.flatnonzero(np.isin(structure.classes.of[structure.labels[start:stop]], axis.classes))
+
+
 def _named(structure: Structure, axes: list[Axis]) -> tuple[Axis, ...]:
     """Name an axis after the weight that makes it; ranges and suffixes tell namesakes apart."""
-    named: list[Axis] = []
+    named: dict[int, Axis] = {}
     taken: set[str] = set()
-    for axis in axes:
+    # Frozen channels come second where two axes would have the same name.
+    for place, axis in sorted(enumerate(axes), key=lambda pair: bool(pair[1].frozen_because)):
         makers = [m for m in axis.members if m.role == "out"] or list(axis.members)
-        maker = makers[0]
+        found = [(m, _places(structure, axis, m)) for m in makers]
+        maker, places = next((pair for pair in found if len(pair[1])), found[0])
         name = maker.param.removesuffix(".weight")
         if maker.role == "in":
             name += ".in"
         elif maker.role == "other" and maker.dim:
             name += f".{maker.dim}"
-        start, stop = structure.span[maker.param, maker.dim]
-        own = structure.classes.of[structure.labels[start:stop]]
-        places = np.flatnonzero(np.isin(own, axis.classes))
-        if not len(places) and not axis.frozen_because:
+        width = structure.slots[maker.param, maker.dim].ids.size
+        if not axis.frozen_because and not len(places):
             name += "/blocks"
-        elif 0 < len(places) < stop - start and not axis.frozen_because:
+        elif not axis.frozen_because and len(places) < width:
             name += f"[{places.min()}:{places.max() + 1}]"
         unique, k = name, 2
         while unique in taken:
             unique, k = f"{name}#{k}", k + 1
         taken.add(unique)
-        named.append(
-            Axis(
-                unique, axis.size, axis.group, axis.members, axis.mergeable, axis.frozen_because, axis.classes
-            )
-        )
-    return tuple(named)
+        named[place] = replace(axis, name=unique)
+    return tuple(named[place] for place in sorted(named))

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
-from intertwine.ir.ledger import Ids, Ledger
+from intertwine.ir.ledger import Ids, Ledger, Tie
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -55,6 +55,7 @@ class Classes:
 
 def solve_classes(ledger: Ledger) -> Classes:
     """Solve the ledger's ties, blocks and freezes."""
+    _tie_blocks(ledger)
     of = _components(ledger)
     while True:
         coordinates, ancestors, merged = _blocks(ledger, of)
@@ -65,13 +66,51 @@ def solve_classes(ledger: Ledger) -> Classes:
     frozen = np.zeros(count, dtype=bool)
     for freeze in ledger.freezes:
         frozen[of[freeze.labels]] = True
-    flags = np.zeros(count, dtype=np.int64)
-    for labels, mark in ledger.marks:
-        chosen = of[labels]
-        flags[chosen] |= mark
-    orbit = _orbits(ledger, of, frozen, ancestors)
+    flags = _flags(ledger, of, coordinates)
+    orbit = _orbits(ledger, of, frozen)
     depth = np.diff(ancestors.indptr)
     return Classes(of, coordinates, ancestors, orbit, frozen, depth, flags)
+
+
+def _tie_blocks(ledger: Ledger) -> None:
+    """Where two arrays are tied row by row, their rows are tied as blocks too."""
+    if not ledger.projections:
+        return
+    labels, records = ledger.labels, len(ledger.projections)
+    takes_part = _boolean(
+        np.concatenate([c for c, _ in ledger.projections]),
+        np.concatenate([np.full(len(c), k) for k, (c, _) in enumerate(ledger.projections)]),
+        (labels, records),
+    )
+    block = np.full(labels, -1, np.int64)
+    for tie in list(ledger.ties):
+        for k in takes_part[[tie.left[0]]].indices:
+            for j in takes_part[[tie.right[0]]].indices:
+                pairs = []
+                for record, side in ((k, tie.left), (j, tie.right)):
+                    child, parent = ledger.projections[record]
+                    block[child] = parent
+                    pairs.append(block[side])
+                    block[child] = -1
+                both = (pairs[0] >= 0) & (pairs[1] >= 0)
+                left, right = (np.unique(p[both]) for p in pairs)
+                joint = np.unique(np.stack([p[both] for p in pairs]), axis=1)
+                if len(left) == len(right) == joint.shape[1] and (joint[0] != joint[1]).any():
+                    ledger.ties.append(Tie(joint[0], joint[1], tie.site))
+
+
+def _flags(ledger: Ledger, of: Ids, coordinates: csr_array) -> Ids:
+    """Class -> marks of its labels, and of the labels inside it."""
+    labels = np.zeros(len(of), dtype=np.int64)
+    flags = np.zeros(coordinates.shape[1], dtype=np.int64)
+    for ids, mark, blocks in ledger.marks:
+        flags[of[ids]] |= mark
+        if blocks:
+            labels[ids] |= mark
+    marked = np.flatnonzero(labels)
+    inside = coordinates[marked].tocoo()
+    np.bitwise_or.at(flags, inside.col, labels[marked[inside.row]])
+    return flags
 
 
 def _components(ledger: Ledger) -> Ids:
@@ -169,21 +208,121 @@ def _sign(matrix: csr_array) -> csr_array:
     return matrix
 
 
-def _orbits(ledger: Ledger, of: Ids, frozen: np.ndarray, ancestors: csr_array) -> Ids:
-    """Colour refinement: equal colour means equal occurrences, equal ancestors' and descendants' colours."""
+def _orbits(ledger: Ledger, of: Ids, frozen: np.ndarray) -> Ids:
+    """Colour refinement: equal colour means equal occurrences, and blocks and contents of equal colours."""
     count = len(frozen)
     colour = np.zeros(count, dtype=np.uint64)
     for k, ids in enumerate(ledger.arrays):
         np.add.at(colour, of[ids], mix(np.array([2 * k + 1]))[0])
     colour[frozen] += mix(np.arange(count, dtype=np.int64) + (1 << 40))[frozen]
-    up = ancestors.tocoo()
+    none = np.zeros(0, np.int64)
+    child = of[np.concatenate([c for c, _ in ledger.projections] or [none])]
+    parent = of[np.concatenate([p for _, p in ledger.projections] or [none])]
     distinct = 0
     while True:
         _, dense = np.unique(colour, return_inverse=True)
-        if int(dense.max(initial=-1)) + 1 == distinct or not up.nnz:
+        if int(dense.max(initial=-1)) + 1 == distinct or not len(child):
             return dense.astype(np.int64)
         distinct = int(dense.max(initial=-1)) + 1
         fresh = mix(dense)
-        np.add.at(fresh, up.row, mix(dense[up.col] + (1 << 41)))
-        np.add.at(fresh, up.col, mix(dense[up.row] + (1 << 42)))
+        np.add.at(fresh, child, mix(dense[parent] + (1 << 41)))
+        np.add.at(fresh, parent, mix(dense[child] + (1 << 42)))
         colour = fresh
+
+
+def ambiguous_labels(ledger: Ledger, classes: Classes, slots: Ids, labels: Ids) -> tuple[np.ndarray, Ids]:
+    """Tell apart the positions of one weight dimension that carry the same channel.
+
+    `labels` are all slot positions one after the other, `slots` says which slot each belongs to. Where a
+    channel occurs twice in a slot (q and k in a packed weight) the copies must be recognised in every other
+    channel: by where their labels occur and what they are tied to. Returns a hash that tells them apart (0
+    where there is only one) and the labels for which it cannot.
+    """
+    key = _hash_rows(classes.coordinates[labels]) + mix(slots + (1 << 46))
+    _, which, size = np.unique(key, return_inverse=True, return_counts=True)
+    twice = size[which] > 1
+    copy = np.zeros(len(labels), np.uint64)
+    merged = _merged_blocks(ledger, classes)
+    if not twice.any() and not merged:
+        return copy, np.zeros(0, np.int64)
+    chosen = np.concatenate([labels[twice], *(child for child, _ in merged)])
+    colour = _label_colours(ledger, classes, np.unique(classes.of[chosen]))
+    copy[twice] = colour[labels[twice]]
+    _, which, size = np.unique(key + copy, return_inverse=True, return_counts=True)
+    unclear = [labels[size[which] > 1]]
+    for child, parent in merged:
+        kind = (mix(classes.of[parent]) + colour[child]).view(np.int64)
+        pairs = np.unique(np.stack([kind, parent]), axis=1)[0]
+        several, count = np.unique(pairs, return_counts=True)
+        unclear.append(child[np.isin(kind, several[count > 1])])
+    same = np.isin(classes.of, classes.of[np.concatenate(unclear)])
+    return copy, np.flatnonzero(same & ~classes.frozen[classes.of])
+
+
+def _merged_blocks(ledger: Ledger, classes: Classes) -> list[tuple[Ids, Ids]]:
+    """Projections in which different blocks move as one: their contents must be told apart as well."""
+    found = []
+    for child, parent in ledger.projections:
+        blocks = np.unique(parent)
+        if len(np.unique(classes.of[blocks])) < len(blocks):
+            found.append((child, parent))
+    return found
+
+
+def _hash_rows(matrix: csr_array) -> np.ndarray:
+    if not matrix.shape[0]:
+        return np.zeros(0, np.uint64)
+    return np.add.reduceat(mix(matrix.indices), matrix.indptr[:-1])
+
+
+def _label_colours(ledger: Ledger, classes: Classes, chosen: Ids) -> np.ndarray:
+    """Refinement of labels inside the chosen classes: by the arrays they occur in and along their ties."""
+    inside = np.zeros(classes.count, bool)
+    inside[chosen] = True
+    alive = inside[classes.of]
+    colour = np.zeros(len(alive), np.uint64)
+    for k, ids in enumerate(ledger.arrays):
+        np.add.at(colour, ids[alive[ids]], mix(np.array([2 * k + 1]))[0])
+    kept = [(k, alive[t.left]) for k, t in enumerate(ledger.ties)]
+    left = np.concatenate([ledger.ties[k].left[m] for k, m in kept] or [np.zeros(0, np.int64)])
+    right = np.concatenate([ledger.ties[k].right[m] for k, m in kept] or [np.zeros(0, np.int64)])
+    site = np.concatenate([np.full(int(m.sum()), 2 * k) for k, m in kept] or [np.zeros(0, np.int64)])
+    distinct = 0
+    while True:
+        _, dense = np.unique(colour, return_inverse=True)
+        if int(dense.max(initial=-1)) + 1 == distinct:
+            return colour
+        distinct = int(dense.max(initial=-1)) + 1
+        fresh = mix(dense)
+        np.add.at(fresh, left, mix((dense[right] << 20) + site))
+        np.add.at(fresh, right, mix((dense[left] << 20) + site + 1))
+        colour = np.where(alive, fresh, np.uint64(0))
+
+
+def crossed_blocks(classes: Classes) -> Ids:
+    """Classes whose blocks cross without forming a grid, with those blocks: nothing can be permuted there.
+
+    A class may lie in two blocks of which neither holds the other (a head and a position in the head). They
+    can be permuted independently only if every pair of such blocks meets equally often.
+    """
+    bad: list[Ids] = []
+    a = classes.ancestors
+    several = np.flatnonzero((classes.depth > 1) & ~classes.frozen)
+    order = several[np.argsort(classes.orbit[several], kind="stable")]
+    starts = np.flatnonzero(np.diff(classes.orbit[order], prepend=-1))
+    for members in np.split(order, starts[1:]) if len(order) else []:
+        above = np.stack([a.indices[a.indptr[m] : a.indptr[m + 1]] for m in members])
+        above = np.take_along_axis(above, np.argsort(classes.orbit[above], axis=1, kind="stable"), axis=1)
+        held = a[above[0]][:, above[0]].toarray()  # held[i, j]: ancestor j holds ancestor i
+        lowest = np.flatnonzero(~held.any(axis=0))
+        if len(lowest) < 2:
+            continue
+        shared = above[:, held[lowest].all(axis=0)]
+        _, group = np.unique(mix(shared).sum(axis=1, dtype=np.uint64), return_inverse=True)
+        for g in range(int(group.max()) + 1):
+            here = above[group == g][:, lowest]
+            seen = len(np.unique(mix(here + 7919 * np.arange(len(lowest))).sum(axis=1, dtype=np.uint64)))
+            if seen != np.prod([len(np.unique(column)) for column in here.T]):
+                bad.append(np.r_[members, np.unique(above)])
+                break
+    return np.unique(np.concatenate(bad)) if bad else np.zeros(0, np.int64)

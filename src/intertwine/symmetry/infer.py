@@ -70,17 +70,15 @@ class GraphContext(Context):
         self._users.setdefault(name, []).extend(users)
         return self.result.values[name]
 
-    def role(self, value: Any, dim: int, role: str, shift: float = 0.0) -> None:
+    def role(self, value: Any, dim: int, role: str, shift: float = 0.0) -> bool:
         """See `Context.role`. Only a weight used directly has a role."""
         name = self._weight_of.get(id(value))
         if name is None:
-            return
+            return False
         self.result.roles.setdefault((name, dim), role)
         if not shift:
-            return
-        if self.result.shifts.setdefault(name, shift) != shift or not self._only_batch_norm(name):
-            for factor in value.factors:
-                self.ledger.zero(factor.scale)
+            return True
+        return self._only_batch_norm(name) and self.result.shifts.setdefault(name, shift) == shift
 
     def _only_batch_norm(self, name: str) -> bool:
         return all("batch_norm" in str(user.target) for user in self._users[name])
@@ -111,6 +109,8 @@ class GraphContext(Context):
         for factor in split.factors:
             if hosts[0] in factor.axes:
                 self.ledger.tie(project(self.ledger, factor, hosts), project(self.ledger, lifted, hosts))
+            if factor.axes == hosts:
+                self.ledger.zero(factor.scale)  # the lifted scales do the same to the same entries
         kept = tuple(f for f in split.factors if f.axes != (axis,))
         return Value(split.dims, (*kept, lifted))
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from intertwine.ir.ledger import NONLINEAR, NONORTHOGONAL, Ids
-from intertwine.symmetry.classes import Classes, mix, solve_classes
+from intertwine.symmetry.classes import Classes, ambiguous_labels, mix, solve_classes
 from intertwine.symmetry.infer import Inference, Slot
 from intertwine.symmetry.scales import Scalings, solve_scales
 
@@ -63,12 +63,14 @@ class Structure:
         self.coordinate_start = coordinates.indptr[:-1]
         self.coordinate_class = coordinates.indices
         self.coordinate_slot = np.repeat(np.arange(len(self.labels)), np.diff(coordinates.indptr))
+        slots = np.repeat(np.arange(len(keys)), sizes)
+        self.copy, self.doubtful = ambiguous_labels(self.inference.ledger, self.classes, slots, self.labels)
 
     def place_hash(self, relabel: Ids) -> np.ndarray:
         """For every position of every slot, a hash of where it belongs once classes are relabelled."""
         if not len(self.labels):
             return np.zeros(0, np.uint64)
-        return np.add.reduceat(mix(relabel[self.coordinate_class]), self.coordinate_start)
+        return np.add.reduceat(mix(relabel[self.coordinate_class]), self.coordinate_start) + self.copy
 
     # -- scales ------------------------------------------------------------------------------------------
 
@@ -126,8 +128,7 @@ class Structure:
             inside = (position >= start) & (position < stop)
             if not inside.any():
                 continue
-            copy = _occurrence(cls[inside], rest[inside])
-            order = np.lexsort((rank_of[cls[inside]], copy, rest[inside], fibre_of[cls[inside]]))
+            order = np.lexsort((rank_of[cls[inside]], rest[inside], fibre_of[cls[inside]]))
             where = (position[inside] - start)[order]
             n = fibres.shape[1]
             if self.slots[key].ids.ndim > 1 or len(where) % n:
@@ -162,13 +163,3 @@ class Structure:
         blocks = len(np.unique(keys))
         fibres = members[order].reshape(blocks, -1)
         return fibres[np.argsort(fibres[:, 0])]
-
-
-def _occurrence(cls: Ids, rest: np.ndarray) -> Ids:
-    """0, 1, ... for the first, second, ... position that carries the same channel in the same blocks."""
-    order = np.lexsort((np.arange(len(cls)), rest, cls))
-    new = np.r_[True, (np.diff(cls[order]) != 0) | (np.diff(rest[order]) != 0)]
-    start = np.flatnonzero(new)
-    out = np.empty(len(cls), np.int64)
-    out[order] = np.arange(len(cls)) - np.repeat(start, np.diff(np.r_[start, len(cls)]))
-    return out

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from intertwine.errors import InputError, NotFound
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.axes import Axis, Member, build_axes
+from intertwine.symmetry.classes import crossed_blocks
 from intertwine.symmetry.infer import infer
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import (
@@ -151,29 +152,37 @@ class Symmetry:
 
 
 def _consistent(traced: Traced) -> Structure:
-    """Infer, and freeze any weight whose positions a permutation could not be carried out on.
-
-    The classes' colours make such a case all but impossible; if it happens it must cost symmetries, not
-    correctness.
-    """
+    """Infer, and freeze what a permutation could not be carried out on without guessing."""
     inference = infer(traced)
+    ledger = inference.ledger
     for _ in range(8):
         structure = Structure(inference)
+        if len(structure.doubtful):
+            held = np.unique(structure.classes.coordinates[structure.doubtful].indices)
+            ledger.at("the whole graph")
+            ledger.freeze(
+                np.flatnonzero(np.isin(structure.classes.of, held)),
+                "the same channel occurs twice and the copies cannot be told apart",
+            )
+            continue
+        crossed = crossed_blocks(structure.classes)
+        if len(crossed):
+            ledger.at("the whole graph")
+            ledger.freeze(
+                np.flatnonzero(np.isin(structure.classes.of, crossed)), "blocks of two sizes cross here"
+            )
+            continue
         if not structure.classes.ancestors.nnz:
             return structure  # without blocks a colour is all there is to match
         try:
             destinations(structure, sample_relabel(structure, np.random.default_rng(0)))
             return structure
         except AssertionError as error:
-            broken = _broken_labels(structure)
-            inference.ledger.freeze(broken, f"its blocks cannot be matched: {error}")
+            # Colours make this all but impossible; if it happens it must cost symmetries, not correctness.
+            ledger.at("the whole graph")
+            inside = np.flatnonzero(structure.classes.depth[structure.classes.of] > 0)
+            ledger.freeze(inside, f"its blocks cannot be matched: {error}")
     raise AssertionError("the permutations of this model cannot be made consistent")
-
-
-def _broken_labels(structure: Structure) -> Ids:
-    """Labels that lie in blocks, which is where matching can fail."""
-    of = structure.classes.of
-    return np.flatnonzero(structure.classes.depth[of] > 0)
 
 
 def _rng(generator: torch.Generator | np.random.Generator | int | None) -> np.random.Generator:

@@ -89,12 +89,16 @@ def _assert_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def eval_copy(model: nn.Module) -> nn.Module:
-    """A deep copy in eval mode, without the caller's forward hooks."""
-    copied = copy.deepcopy(model).eval()
-    for module in copied.modules():
-        module._forward_hooks.clear()
-        module._forward_pre_hooks.clear()
-    return copied
+    """A deep copy in eval mode. Forward hooks are part of what a model computes, so they stay."""
+    try:
+        return copy.deepcopy(model).eval()
+    except Exception as error:
+        raise ModelError(
+            f"the model cannot be copied: {_first_line(error)}",
+            where=type(model).__name__,
+            so="it cannot be traced without touching it",
+            do="use torch.nn.utils.parametrizations in place of the old weight_norm and spectral_norm",
+        ) from error
 
 
 def check_model(model: nn.Module) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 from intertwine.trace.export import Traced
 
@@ -25,9 +25,12 @@ class _Precise(fx.Interpreter):
         return raised(super().get_attr(target, args, kwargs), self.dtype)
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return super().call_function(
-            target, tuple(self._dtype(a) for a in args), {k: self._dtype(v) for k, v in kwargs.items()}
-        )
+        if target is torch.ops.aten._assert_tensor_metadata.default:
+            return None  # it asserts the precision that is replaced here
+        given = tuple(self._dtype(a) for a in args)
+        result = super().call_function(target, given, {k: self._dtype(v) for k, v in kwargs.items()})
+        # Tensors made inside the graph come in the default precision.
+        return tree_map(lambda x: raised(x, self.dtype), result)
 
     def _dtype(self, x: Any) -> Any:
         return self.dtype if isinstance(x, torch.dtype) and x.is_floating_point else x

@@ -1,0 +1,41 @@
+# make demo    virtual environment, install, run the main job on the embedded default, write report.html
+# make test    the same environment with everything the tests need, then the tests
+# make lint    ruff and mypy
+# make clean   remove the environment and everything generated
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+WORKERS ?= 2
+
+# A stamp says what is installed; it is older than a changed pyproject.toml, and then pip runs again.
+CORE := $(VENV)/.installed-core
+FULL := $(VENV)/.installed-full
+
+.PHONY: demo test lint clean
+
+demo: $(CORE)
+	$(BIN)/intertwine demo
+
+test: $(FULL)
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(FULL)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "intertwine needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+
+$(CORE): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e .
+	touch $@
+
+$(FULL): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[vision,text,dev]'
+	touch $@ $(CORE)
+
+clean:
+	rm -rf $(VENV) report.html .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

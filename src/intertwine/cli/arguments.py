@@ -1,0 +1,192 @@
+"""Arguments that many verbs share: MODEL with weights and input, DATA with normalisation, the device."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from intertwine.errors import InputError, NotFound
+
+if TYPE_CHECKING:
+    import torch
+
+    from intertwine.data import Dataset
+    from intertwine.zoo import Source
+
+T = TypeVar("T")
+
+MODEL_HELP = """\
+MODEL is one of
+  zoo:NAME                 a net of the source papers: zoo:resnet20, zoo:vgg16, zoo:digits-vgg, ...
+  torchvision:NAME         random weights, nothing is downloaded (needs the extra "vision")
+  timm:NAME                random weights, nothing is downloaded (needs the extra "vision")
+  hf:FAMILY                bert, gpt2, llama, vit, ...: small, from its config (needs the extra "text")
+  path/to/file.py:factory  calls factory(); THIS RUNS THE PYTHON CODE IN THE FILE
+"""
+DATA_HELP = """\
+DATA is one of
+  digits                   scikit-learn's 1x8x8 digits
+  parquet:FILE             Hugging Face image layout (image bytes and label)
+  npz:FILE                 arrays images and labels
+  imagefolder:DIR          DIR/class/image
+  torchvision:NAME:ROOT    a data set of torchvision that is already in ROOT
+  fashion-mnist[:DIR]      the idx files, also where Debian's dataset-fashion-mnist puts them
+"""
+_SHIPPED = "shipped:"
+
+
+def _checked(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """An argparse type whose own message reaches the user; argparse hides that of a ValueError."""
+
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except InputError as error:
+            raise argparse.ArgumentTypeError(error.what + (f" ({error.do})" if error.do else "")) from error
+
+    return convert
+
+
+def _shape(text: str) -> str:
+    from intertwine.zoo.sources import parse_input
+
+    parse_input(text)
+    return text
+
+
+def _normalize(text: str) -> str:
+    from intertwine.data.normalize import parse_normalize
+
+    parse_normalize(text)
+    return text
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+# Public: verbs use them as the `type` of arguments of their own.
+input_shape = _checked(_shape)
+normalization = _checked(_normalize)
+positive_int = _checked(_positive)
+
+
+def parse_device(text: str) -> torch.device:
+    """A device that exists here.
+
+    >>> parse_device("cpu")
+    device(type='cpu')
+    """
+    import torch
+
+    try:
+        device = torch.device(text)
+        torch.empty(1, device=device)
+    except Exception as error:  # each backend fails in its own way
+        reason = str(error).splitlines()[0]
+        raise InputError(f"the device {text!r} cannot be used: {reason}", do="use --device cpu") from error
+    return device
+
+
+def add_device_arguments(parser: argparse.ArgumentParser) -> None:
+    """--device and --seed."""
+    parser.add_argument(
+        "--device", default="cpu", metavar="DEV", help="cpu, cuda, cuda:1, mps (default: cpu)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="fixes everything random (default: 0)")
+
+
+def add_model_arguments(parser: argparse.ArgumentParser, *, weights: bool = True) -> None:
+    """MODEL, --weights, --input, --device, --seed; verbs with two sets of weights declare their own."""
+    parser.add_argument(
+        "model", metavar="MODEL", help="zoo:NAME, torchvision:NAME, timm:NAME, hf:FAMILY or FILE.py:factory"
+    )
+    if weights:
+        parser.add_argument(
+            "--weights",
+            metavar="FILE",
+            help=".safetensors or .pt/.pth/.th/.bin (never runs code); shipped:SEED for those in the package",
+        )
+    parser.add_argument(
+        "--input",
+        type=input_shape,
+        metavar="SHAPE",
+        help="1x3x32x32; 2x16:int64 for token ids; commas separate inputs",
+    )
+    add_device_arguments(parser)
+    parser.epilog = "\n".join(filter(None, [parser.epilog, MODEL_HELP]))
+
+
+def add_data_arguments(
+    parser: argparse.ArgumentParser, *, required: bool = False, default: str | None = None
+) -> None:
+    """--data, --normalize, --limit, --batch, --split, --size."""
+    parser.add_argument(
+        "--data", metavar="DATA", required=required, default=default, help="the data set, see below"
+    )
+    parser.add_argument(
+        "--normalize",
+        type=normalization,
+        default="none",
+        metavar="HOW",
+        help="cifar10, cifar10-legacy, imagenet, none, or M,M,M/S,S,S (default: none)",
+    )
+    parser.add_argument("--limit", type=positive_int, metavar="N", help="use N examples only")
+    parser.add_argument(
+        "--batch", type=positive_int, default=256, metavar="N", help="batch size (default: 256)"
+    )
+    parser.add_argument(
+        "--split", default="test", help="train or test, where the data has both (default: test)"
+    )
+    parser.add_argument("--size", type=positive_int, metavar="N", help="resize and crop image files to NxN")
+    parser.epilog = "\n".join(filter(None, [parser.epilog, DATA_HELP]))
+
+
+def load_model(args: argparse.Namespace, *, weights: str | None = None) -> Source:
+    """The Source of MODEL on --device with its weights; `weights` replaces --weights."""
+    from dataclasses import replace
+
+    from intertwine import zoo
+
+    source = zoo.resolve(args.model, input=args.input, seed=args.seed)
+    chosen = weights if weights is not None else getattr(args, "weights", None)
+    if chosen is not None:
+        zoo.load_weights(source.model, _weights_path(chosen, args.model), ignore=source.idle)
+    device = parse_device(args.device)
+    example = tuple(_to(value, device) for value in source.example)
+    kwargs = {name: _to(value, device) for name, value in source.kwargs.items()}
+    return replace(source, model=source.model.to(device), example=example, kwargs=kwargs)
+
+
+def _to(value: Any, device: torch.device) -> Any:
+    return value.to(device) if hasattr(value, "to") else value
+
+
+def _weights_path(weights: str, model: str) -> str:
+    if not weights.startswith(_SHIPPED):
+        return weights
+    from intertwine import zoo
+
+    seed = weights.removeprefix(_SHIPPED)
+    if not model.startswith("zoo:") or not seed.isdecimal():
+        raise NotFound(f"no weights {weights!r} for {model}", do="zoo:digits-vgg has shipped:0 and shipped:1")
+    return str(zoo.checkpoint(model.removeprefix("zoo:"), int(seed)))
+
+
+def load_dataset(args: argparse.Namespace, *, split: str | None = None) -> Dataset:
+    """The Dataset of --data; `split` replaces --split."""
+    from intertwine.data import load_data
+
+    if args.data is None:
+        raise InputError("this needs data", do="give --data, for example --data digits")
+    return load_data(
+        args.data,
+        normalize=args.normalize,
+        limit=args.limit,
+        batch=args.batch,
+        split=split or args.split,
+        size=args.size,
+    )

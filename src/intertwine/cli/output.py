@@ -1,0 +1,121 @@
+"""What verbs print and write: results on stdout, progress and logs on stderr, files all or nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from intertwine.errors import InputError
+
+
+def to_plain(value: Any) -> Any:
+    """`value` as JSON can hold it: dataclasses and tensors unfold, NaN and infinity become null.
+
+    >>> to_plain({"a": float("nan"), 1: (2, Path("x"))})
+    {'a': None, '1': [2, 'x']}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if hasattr(value, "_asdict"):
+        return to_plain(value._asdict())
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return [to_plain(item) for item in sorted(value, key=str)]
+    if hasattr(value, "tolist"):  # tensors, arrays and their scalars
+        return to_plain(value.tolist())
+    if isinstance(value, Iterable):
+        return [to_plain(item) for item in value]
+    return str(value)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout; never NaN, which is not JSON."""
+    sys.stdout.write(json.dumps(to_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def log() -> Console:
+    """The console for everything that is not a result (stderr)."""
+    return Console(stderr=True)
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()
+) -> None:
+    """A table on stdout; columns named in `right` are aligned right. Cells are text, never markup."""
+    table = Table(title=escape(title), title_justify="left")
+    for column in columns:
+        table.add_column(escape(column), justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(format_cell(cell)) for cell in row))
+    Console().print(table)
+
+
+def format_cell(cell: Any) -> str:
+    """Floats with four significant digits, whole numbers with thousands, None as a dash.
+
+    >>> [format_cell(cell) for cell in (1234567, 0.000012345, None, True)]
+    ['1,234,567', '1.234e-05', '-', 'yes']
+    """
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+@contextmanager
+def progress(label: str, total: int | None = None) -> Iterator[Any]:
+    """A bar on stderr; yields `advance(n=1)`. It vanishes when done and stays silent without a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = log()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(escape(label), total=total)
+
+        def advance(count: int = 1) -> None:
+            bar.advance(task, count)
+
+        yield advance
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """Write beside the target, then rename: the file is there whole, or as it was before."""
+    path = Path(path)
+    try:
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            # mkstemp makes private files; give it the mode a plain open() would
+            os.chmod(beside, path.stat().st_mode & 0o777 if path.exists() else 0o644)
+            os.replace(beside, path)
+        except BaseException:
+            Path(beside).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}", where=str(path.absolute())) from error
+    return path
+
+
+def write_json(path: str | Path, value: Any) -> Path:
+    """`print_json`'s document in a file."""
+    return write_text(path, json.dumps(to_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n")

@@ -1,0 +1,67 @@
+"""A labelled data set in memory, and the raw form the readers hand over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import Tensor
+
+from intertwine.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Images (float32, N x C x H x W; N x D for plain vectors), labels (int64, N) and class names."""
+
+    name: str
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    batch: int = 256
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batches(self, batch: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images and labels in their order, `batch` at a time; the last batch may be smaller."""
+        step = batch or self.batch
+        for start in range(0, len(self), step):
+            yield self.images[start : start + step], self.labels[start : start + step]
+
+    def take(self, count: int) -> Dataset:
+        """The first `count` examples (views, no copy)."""
+        return replace(self, images=self.images[:count], labels=self.labels[:count])
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """What a reader returns: labels, and images before scaling (uint8 means 0..255)."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    classes: tuple[str, ...] | None = None
+
+
+def assert_well_formed(raw: Raw, where: str) -> None:
+    """Raise DataError unless every image is finite and has one integer label >= 0."""
+    images, labels = raw.images, raw.labels
+    if labels.ndim != 1 or len(labels) != len(images):
+        raise DataError(f"{len(images)} images but labels of shape {labels.shape}", where=where)
+    if not len(images):
+        raise DataError("the data set is empty", where=where)
+    if images.ndim not in (2, 4):
+        raise DataError(
+            f"images of shape {images.shape}",
+            where=where,
+            do="give N x C x H x W, N x H x W x C, N x H x W or N x D",
+        )
+    if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
+        raise DataError(
+            f"labels must be integers from 0 (found {labels.dtype}, minimum {labels.min()})", where=where
+        )
+    if raw.classes is not None and labels.max() >= len(raw.classes):
+        raise DataError(f"label {labels.max()} but only {len(raw.classes)} class names", where=where)
+    if np.issubdtype(images.dtype, np.floating) and not np.isfinite(images).all():
+        raise DataError("some image values are NaN or infinite", where=where)

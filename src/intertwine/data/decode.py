@@ -1,0 +1,68 @@
+"""Decode many image files (PNG, JPEG, WebP, ...) into one uint8 array with Pillow."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intertwine.errors import DataError, MissingExtra
+
+
+def pillow() -> Any:
+    """PIL.Image, or MissingExtra."""
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise MissingExtra("Pillow is not installed", do='pip install "intertwine[vision]"') from error
+    return Image
+
+
+def decode(items: Iterable[tuple[str, bytes | Path | Any]], size: int | None = None) -> np.ndarray:
+    """N x C x H x W from (name, bytes or path or PIL image); C is 1 if every image is grey, otherwise 3.
+
+    With `size` the short side is resized to it and the centre is cut out. Without it all images must agree.
+    """
+    images = [_open(name, item, size) for name, item in items]
+    if not images:
+        raise DataError("there are no images to decode")
+    if len({image.mode for _, image in images}) > 1:
+        images = [(name, image.convert("RGB")) for name, image in images]
+    sizes = {image.size for _, image in images}
+    if len(sizes) > 1:
+        listed = ", ".join(f"{w}x{h}" for w, h in sorted(sizes)[:4])
+        raise DataError(
+            f"the images differ in size ({listed}, ...)", do="give --size N to resize and crop them"
+        )
+    pixels = np.stack([np.asarray(image, dtype=np.uint8) for _, image in images])
+    return pixels[:, None] if pixels.ndim == 3 else np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
+
+
+def _open(name: str, item: Any, size: int | None) -> tuple[str, Any]:
+    Image = pillow()
+    try:
+        if isinstance(item, Image.Image):
+            image = item
+        elif isinstance(item, Path):
+            with Image.open(
+                item
+            ) as file:  # closed here: a folder may hold more images than a process may open
+                image = file.copy()
+        else:
+            image = Image.open(io.BytesIO(item))
+        image = image.convert("L" if image.mode in ("1", "L") else "RGB")
+    except (OSError, ValueError, TypeError, Image.DecompressionBombError) as error:
+        raise DataError(f"cannot decode the image {name}: {error}") from error
+    return name, image if size is None else _resize_and_crop(image, size)
+
+
+def _resize_and_crop(image: Any, size: int) -> Any:
+    scale = size / min(image.size)
+    width, height = (max(size, round(side * scale)) for side in image.size)
+    left, top = (width - size) // 2, (height - size) // 2
+    return image.resize((width, height), pillow().Resampling.BILINEAR).crop(
+        (left, top, left + size, top + size)
+    )

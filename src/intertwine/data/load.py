@@ -1,0 +1,85 @@
+"""Turn a DATA string into a Dataset.
+
+digits                       scikit-learn's 1x8x8 digits, in the package's dependencies
+parquet:FILE                 Hugging Face image layout: {bytes, path} structs and labels
+npz:FILE                     arrays images and labels (or x and y, ...)
+imagefolder:DIR              DIR/class/image
+torchvision:NAME:ROOT        a data set that torchvision knows, already in ROOT
+fashion-mnist[:DIR]          the four idx files
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from intertwine.data.dataset import Dataset, Raw, assert_well_formed
+from intertwine.data.files import read_imagefolder, read_npz, read_parquet
+from intertwine.data.named import read_digits, read_fashion_mnist, read_torchvision
+from intertwine.data.normalize import normalize_, parse_normalize
+from intertwine.errors import DataError, InputError
+
+SOURCES = (
+    "digits",
+    "parquet:FILE",
+    "npz:FILE",
+    "imagefolder:DIR",
+    "torchvision:NAME:ROOT",
+    "fashion-mnist[:DIR]",
+)
+
+
+def load_data(
+    spec: str,
+    *,
+    normalize: str = "none",
+    limit: int | None = None,
+    batch: int = 256,
+    split: str = "test",
+    size: int | None = None,
+) -> Dataset:
+    """The data set of a DATA string, in memory.
+
+    Bytes become floats in [0, 1], then `normalize` applies. `limit` keeps the first N (of an image folder:
+    N spread evenly). `split` is train or test where the source has both. `size` resizes and crops image
+    files.
+
+    >>> data = load_data("digits", limit=5)
+    >>> tuple(data.images.shape), len(data.classes)
+    ((5, 1, 8, 8), 10)
+    """
+    for name, value in (("limit", limit), ("batch", batch), ("size", size)):
+        if value is not None and value < 1:
+            raise InputError(f"{name} must be at least 1, not {value}")
+    statistics = parse_normalize(normalize)
+    raw = _read(spec, split=split, limit=limit, size=size)
+    assert_well_formed(raw, spec)
+    images = torch.from_numpy(np.ascontiguousarray(raw.images)).to(torch.float32)
+    if raw.images.dtype == np.uint8:
+        images.div_(255)
+    elif images.data_ptr() == raw.images.ctypes.data:
+        images = images.clone()
+    labels = torch.from_numpy(raw.labels.astype(np.int64))
+    classes = raw.classes or tuple(map(str, range(int(labels.max()) + 1)))
+    return Dataset(spec, normalize_(images, statistics), labels, classes, batch)
+
+
+def _read(spec: str, *, split: str, limit: int | None, size: int | None) -> Raw:
+    kind, _, rest = spec.partition(":")
+    if kind == "digits" and not rest:
+        return read_digits(split=split, limit=limit)
+    if kind == "fashion-mnist":
+        return read_fashion_mnist(rest, split=split, limit=limit)
+    if kind == "torchvision" and ":" in rest:
+        name, _, root = rest.partition(":")
+        return read_torchvision(name, root, split=split, limit=limit, size=size)
+    path = Path(rest).expanduser()
+    if rest and kind == "parquet":
+        return read_parquet(path, limit=limit, size=size)
+    if rest and kind == "npz":
+        return read_npz(path, split=split, limit=limit)
+    if rest and kind == "imagefolder":
+        return read_imagefolder(path, split=split, limit=limit, size=size)
+    raise DataError(f"cannot read the data source {spec!r}", do=f"write one of {', '.join(SOURCES)}")

@@ -1,0 +1,78 @@
+"""ResNet20, 32, 44, 56 and 110 for 32x32 images: three stages of 16, 32 and 64 channels, 6n + 2 layers.
+
+Two published variants. `resnet20` has 1x1-conv + BN shortcuts where the shape changes and torchvision's
+names. `resnet20-pad` has shortcuts without parameters: `x[:, :, ::2, ::2]` with zero channels on both
+sides; its classifier is called `linear`. For a symmetry they differ: padding fixes where the narrow stream
+sits in the wide one.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from intertwine.zoo.resnet import BasicBlock, Block, conv3x3, make_stage
+
+
+class PadBlock(nn.Module):
+    """A basic block whose shortcut subsamples the image and pads the channels with zeros (option A)."""
+
+    def __init__(self, fan_in: int, width: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1 = conv3x3(fan_in, width, stride)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = conv3x3(width, width)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.stride = stride
+        self.pad = (width - fan_in) // 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x
+        if self.pad or self.stride > 1:
+            shortcut = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.pad, self.pad))
+        out = torch.relu(self.bn1(self.conv1(x)))
+        return torch.relu(self.bn2(self.conv2(out)) + shortcut)
+
+
+class CifarResNet(nn.Module):
+    """Stem, three stages of `blocks` blocks each, global mean, one linear layer called `head`."""
+
+    def __init__(
+        self,
+        block: Block,
+        blocks: int,
+        *,
+        head: str,
+        classes: int,
+        in_channels: int,
+        width: int,
+    ) -> None:
+        super().__init__()
+        self.conv1 = conv3x3(in_channels, width)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.layer1 = make_stage(block, blocks, width, width, 1)
+        self.layer2 = make_stage(block, blocks, width, 2 * width, 2)
+        self.layer3 = make_stage(block, blocks, 2 * width, 4 * width, 2)
+        self.head = head
+        self.add_module(head, nn.Linear(4 * width, classes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.bn1(self.conv1(x)))
+        x = self.layer3(self.layer2(self.layer1(x)))
+        out: Tensor = self.get_submodule(self.head)(x.mean((2, 3)))
+        return out
+
+
+def resnet_cifar(
+    depth: int, *, pad: bool = False, classes: int = 10, in_channels: int = 3, width: int = 16
+) -> CifarResNet:
+    """ResNet of depth 6n + 2; `pad` chooses zero-padded shortcuts and the name `linear` for the classifier.
+
+    >>> sum(p.numel() for p in resnet_cifar(20, pad=True).parameters())
+    269722
+    """
+    block = PadBlock if pad else BasicBlock
+    head = "linear" if pad else "fc"
+    blocks = (depth - 2) // 6
+    return CifarResNet(block, blocks, head=head, classes=classes, in_channels=in_channels, width=width)

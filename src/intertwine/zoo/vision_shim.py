@@ -1,0 +1,71 @@
+"""Import torchvision (and timm, which needs it) on a torch that has no compiled torchvision ops.
+
+torchvision registers shape functions for `torchvision::nms` and `torchvision::qnms` while it is imported.
+Its common wheel is compiled against a CUDA build of torch; beside a CPU-only torch its library does not
+load, those two operators do not exist, and the import fails. The models themselves need neither. So: try to
+load the library, and where that fails declare the two schemas (no kernels: calling them still fails, with a
+clear message from the dispatcher).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from intertwine.errors import MissingExtra
+
+_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+
+
+@cache
+def _declared() -> torch.library.Library | None:
+    """Declare the schemas once; the Library object is kept because they vanish with it."""
+    if "torchvision" in sys.modules or _has_compiled_ops():
+        return None
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for schema in _SCHEMAS:
+        library.define(schema)
+    return library
+
+
+def _has_compiled_ops() -> bool:
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        return False
+    for path in Path(spec.origin).parent.glob("_C*.so"):
+        try:
+            torch.ops.load_library(str(path))
+        except OSError:
+            continue
+    return hasattr(torch.ops.torchvision, "nms")
+
+
+def prepare() -> None:
+    """Make `import torchvision` work, if torchvision is installed at all.
+
+    >>> prepare()
+    """
+    if importlib.util.find_spec("torchvision") is not None:
+        _declared()
+
+
+def import_vision(name: str) -> ModuleType:
+    """`torchvision`, `timm` or a submodule of them; MissingExtra where it is not installed.
+
+    >>> import_vision("torchvision.models").__name__
+    'torchvision.models'
+    """
+    prepare()
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"{name} is not installed", do='pip install "intertwine[vision]"') from error

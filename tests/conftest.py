@@ -1,0 +1,40 @@
+"""Fixtures that several test folders share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from intertwine.data import Dataset, load_data
+
+ROOT = Path(__file__).resolve().parents[1]
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # the workers already use every core; threads inside them only get in each other's way
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real data and checkpoints beside the checkout; tests that need them skip where they are absent."""
+    folder = ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("needs real data: ../shared/data (beside the checkout) is absent")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cifar10_test(shared_data: Path) -> Callable[..., Dataset]:
+    """`cifar10_test(normalize="cifar10", limit=2000)`: real CIFAR-10 test images."""
+    path = shared_data / "cifar10" / "test.parquet"
+    if not path.is_file():
+        pytest.skip("needs real data: ../shared/data/cifar10/test.parquet is absent")
+
+    def load(normalize: str = "cifar10", limit: int | None = 2000) -> Dataset:
+        return load_data(f"parquet:{path}", normalize=normalize, limit=limit)
+
+    return load
