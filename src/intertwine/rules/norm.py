@@ -52,26 +52,6 @@ def batch_norm(
     return out, Value(((),)), Value(((),))
 
 
-@rule("batch_norm.default")
-def batch_norm_any(
-    ctx: Context,
-    x: Value,
-    gain: Value | None,
-    shift: Value | None,
-    mean: Value | None,
-    var: Value | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-    cudnn: bool = False,
-) -> Value:
-    """Batch norm; in training mode it normalises over all dimensions but the channel."""
-    if not training and mean is not None and var is not None:
-        return batch_norm(ctx, x, gain, shift, mean, var, momentum, eps)[0]
-    x = ctx.normalize(x, [d for d in range(len(x.dims)) if d != 1])
-    return _affine(ctx, x, gain, shift, channelwise=True)
-
-
 @rule("_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_functional.default")
 def batch_norm_training(
     ctx: Context, x: Value, gain: Value | None, shift: Value | None, *args: object
@@ -147,7 +127,7 @@ def instance_norm(
     return _affine(ctx, x, gain, shift, channelwise=True)
 
 
-@rule("softmax.int", "_softmax.default", "log_softmax.int", "_log_softmax.default", "softmin.int")
+@rule("softmax.int", "_softmax.default", "log_softmax.int", "_log_softmax.default")
 def softmax(ctx: Context, x: Value, dim: int, *args: object, **kwargs: object) -> Value:
     """exp(x) / sum exp(x): permutations only."""
     return ctx.normalize(x, [dim % len(x.dims)] if x.dims else [])

@@ -16,10 +16,10 @@ from intertwine.rules.registry import Context, is_value, rule
 # sigma(x, *constants), applied to every entry alone.
 UNARY = """
     relu relu6 leaky_relu elu celu selu gelu silu mish sigmoid hardsigmoid hardswish hardtanh tanh
-    softplus softsign log_sigmoid threshold hardshrink softshrink tanhshrink rrelu abs neg exp exp2
-    expm1 log log2 log10 log1p sqrt rsqrt square reciprocal sign sgn sin cos tan asin acos atan sinh
-    cosh asinh acosh atanh erf erfc floor ceil round trunc frac clamp clamp_min clamp_max nan_to_num
-    logit isnan isinf isfinite logical_not bitwise_not
+    softplus softsign log_sigmoid threshold tanhshrink rrelu abs neg exp exp2 expm1 log log2 log10 log1p
+    sqrt rsqrt square reciprocal sign sgn sin cos tan asin acos atan sinh cosh asinh acosh atanh erf
+    erfc floor ceil round trunc frac clamp clamp_min clamp_max nan_to_num logit isnan isinf isfinite
+    logical_not
 """.split()
 
 # Comparisons and other functions of two operands that nothing passes through but permutations.
@@ -29,15 +29,11 @@ OPAQUE = """
     bitwise_or.Tensor bitwise_xor.Tensor bitwise_and.Scalar bitwise_or.Scalar atan2.default fmod.Tensor
     fmod.Scalar remainder.Tensor remainder.Scalar pow.Tensor_Tensor pow.Scalar floor_divide.default
     div.Tensor_mode div.Scalar_mode xlogy.Tensor logaddexp.default hypot.default clamp.Tensor
-    clamp_min.Tensor clamp_max.Tensor __and__.Tensor __or__.Tensor __xor__.Tensor
+    clamp_min.Tensor clamp_max.Tensor __and__.Tensor __or__.Tensor __xor__.Tensor bitwise_not.default
 """.split()
 
 SAME = """
-    alias.default clone.default contiguous.default detach.default detach_.default
-    lift_fresh_copy.default to.dtype to.device to.dtype_layout to.other to.prim_Device _to_copy.default
-    type_as.default dropout.default dropout_.default feature_dropout.default alpha_dropout.default
-    native_dropout.default real.default conj.default resolve_conj.default resolve_neg.default
-    positive.default float.default _conj.default feature_alpha_dropout.default
+    alias.default clone.default detach.default _to_copy.default type_as.default native_dropout.default
 """.split()
 
 
@@ -85,7 +81,7 @@ def prelu(ctx: Context, x: Value, weight: Value) -> Value:
     return ctx.add(x, ctx.multiply(x, weight))
 
 
-@rule("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar", "rsub.Tensor", "add.default")
+@rule("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar", "rsub.Tensor")
 def add(ctx: Context, a: Any, b: Any, *args: Any, **kwargs: Any) -> Value:
     """a + b: all operands are scaled alike."""
     if not is_value(a):

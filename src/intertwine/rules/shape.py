@@ -13,11 +13,8 @@ from intertwine.rules.registry import Context, rule
 
 @rule(
     "view.default",
-    "reshape.default",
     "_unsafe_view.default",
     "view_copy.default",
-    "flatten.using_ints",
-    "unflatten.int",
     "_reshape_copy.default",
 )
 def view(ctx: Context, x: Value, *args: Any) -> Value:
@@ -41,7 +38,7 @@ def permute(ctx: Context, x: Value, dims: Sequence[int]) -> Value:
     return x.permuted([d % len(x.dims) for d in dims])
 
 
-@rule("transpose.int", "swapaxes.default")
+@rule("transpose.int")
 def transpose(ctx: Context, x: Value, a: int, b: int) -> Value:
     """Two dimensions change places."""
     order = list(range(len(x.dims)))
@@ -50,21 +47,10 @@ def transpose(ctx: Context, x: Value, a: int, b: int) -> Value:
     return x.permuted(order)
 
 
-@rule("t.default", "numpy_T.default", "mT.default")
+@rule("t.default")
 def t(ctx: Context, x: Value) -> Value:
     """Matrix transpose."""
     return transpose(ctx, x, -1, -2) if len(x.dims) > 1 else x
-
-
-@rule("movedim.int", "movedim.intlist")
-def movedim(ctx: Context, x: Value, source: int | Sequence[int], target: int | Sequence[int]) -> Value:
-    """Dimensions move to other places."""
-    rank = len(x.dims)
-    src = [d % rank for d in ([source] if isinstance(source, int) else source)]
-    dst = [d % rank for d in ([target] if isinstance(target, int) else target)]
-    rest = iter(d for d in range(rank) if d not in src)
-    place = dict(zip(dst, src, strict=True))
-    return x.permuted([place[d] if d in place else next(rest) for d in range(rank)])
 
 
 @rule("unsqueeze.default")
@@ -82,7 +68,7 @@ def squeeze(ctx: Context, x: Value, dims: int | Sequence[int] | None = None) -> 
     return x.with_dims(d for i, d in enumerate(x.dims) if not (i in chosen and x.shape[i] == 1))
 
 
-@rule("expand.default", "broadcast_to.default", "expand_as.default")
+@rule("expand.default")
 def expand(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     """Repeat along dimensions of size 1; what is repeated fits anything."""
     return ctx.expand(x, ctx.shape)
@@ -116,13 +102,6 @@ def slice_(
     return ctx.take(x, dim, np.arange(x.shape[dim])[start:end:step])
 
 
-@rule("narrow.default")
-def narrow(ctx: Context, x: Value, dim: int, start: int, length: int) -> Value:
-    """x[start : start + length]."""
-    dim %= len(x.dims)
-    return ctx.take(x, dim, np.arange(x.shape[dim])[start : start + length])
-
-
 @rule("select.int")
 def select(ctx: Context, x: Value, dim: int, index: int) -> Value:
     """x[index]: one slice."""
@@ -137,7 +116,7 @@ def unbind(ctx: Context, x: Value, dim: int = 0) -> list[Value]:
     return [select(ctx, x, dim, i) for i in range(x.shape[dim])]
 
 
-@rule("split.Tensor", "split_with_sizes.default", "chunk.default", "split.sizes", "tensor_split.sections")
+@rule("split.Tensor", "split_with_sizes.default")
 def split(ctx: Context, x: Value, sizes: int | Sequence[int], dim: int = 0) -> list[Value]:
     """Consecutive slices; their sizes are those of the results."""
     dim %= len(x.dims)

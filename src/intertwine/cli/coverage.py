@@ -1,0 +1,90 @@
+"""`intertwine coverage`: verify a whole library of models."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+EXAMPLES = """\
+examples:
+  intertwine coverage --library zoo -o coverage.json
+  intertwine coverage --library torchvision --filter 'resnet*' --jobs 2 -o coverage.json
+  intertwine coverage --library timm --each-module -o timm.json --markdown timm.md
+  intertwine coverage --library timm --shard 1/8 --dedupe -o timm-1.json
+
+A run that was stopped goes on where it was: models that OUT holds already are not run again.
+Exit code 1 if a claimed symmetry does not hold for some model.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the arguments."""
+    from intertwine.cli.arguments import positive_int
+
+    parser = subparsers.add_parser(
+        "coverage",
+        help="verify a whole library of models",
+        description="Run verify over every model of a library with random weights; one row a model.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--library", required=True, choices=("zoo", "torchvision", "timm", "hf"))
+    parser.add_argument("--filter", default="*", metavar="GLOB", help="only names that match (default: *)")
+    parser.add_argument("--each-module", action="store_true", help="timm: the smallest model of every module")
+    parser.add_argument("--shard", default="1/1", metavar="I/N", help="the I-th of N parts of the list")
+    parser.add_argument(
+        "--dedupe", action="store_true", help="skip models with the module and ops of another"
+    )
+    parser.add_argument("--jobs", type=positive_int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument("--seconds", type=float, default=600, help="time limit a model (default: 600)")
+    parser.add_argument("--gigabytes", type=float, default=10, help="memory limit a model (default: 10)")
+    parser.add_argument(
+        "-o", "--out", required=True, metavar="OUT", help="JSON file of rows, kept after every model"
+    )
+    parser.add_argument("--markdown", metavar="FILE", help="also write the table")
+    parser.add_argument("--json", action="store_true", help="print the rows")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Survey and print totals."""
+    from dataclasses import asdict
+
+    from intertwine.cli.output import log, print_json, print_table, progress, write_text
+    from intertwine.coverage import render, survey, targets
+
+    specs = _shard(targets(args.library, args.filter, args.each_module), args.shard)
+    console = log()
+    with progress(f"{args.library}: {len(specs)} models", len(specs)) as advance:
+
+        def tell(row: Any) -> None:
+            advance()
+            if row.status not in ("exact", "same"):
+                console.print(f"{row.status}: {row.model} {row.error}", markup=False, highlight=False)
+
+        rows = survey(
+            specs,
+            args.out,
+            jobs=args.jobs,
+            seconds=args.seconds,
+            gigabytes=args.gigabytes,
+            dedupe=args.dedupe,
+            progress=tell,
+        )
+    if args.markdown:
+        write_text(args.markdown, render(args.library, rows))
+    counts = {s: sum(r.status == s for r in rows) for s in ("exact", "same", "wrong", "failed")}
+    if args.json:
+        print_json({"library": args.library, "counts": counts, "rows": [asdict(r) for r in rows]})
+    else:
+        print_table(f"{args.library}: {len(rows)} models", list(counts), [list(counts.values())])
+    return 1 if counts["wrong"] else 0
+
+
+def _shard(specs: list[str], text: str) -> list[str]:
+    from intertwine.errors import InputError
+
+    part, _, whole = text.partition("/")
+    if not (part.isdecimal() and whole.isdecimal() and 1 <= int(part) <= int(whole)):
+        raise InputError(f"cannot read the shard {text!r}", do="write I/N with 1 <= I <= N, as in 1/4")
+    return specs[int(part) - 1 :: int(whole)]

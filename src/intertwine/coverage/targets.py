@@ -1,0 +1,104 @@
+"""Which models a survey visits, and how each is built. Nothing is downloaded, no forward is patched."""
+
+from __future__ import annotations
+
+import warnings
+from fnmatch import fnmatchcase
+
+import torch
+from torch import nn
+
+from intertwine.errors import InputError, NotFound
+from intertwine.zoo import Source, resolve
+from intertwine.zoo.vision_shim import import_vision
+
+LIBRARIES = ("zoo", "torchvision", "timm", "hf")
+FAMILIES = """
+    bert roberta distilbert albert gpt2 gpt_neox opt llama mistral qwen2 qwen3 gemma phi t5 bart vit deit swin
+    convnext clip siglip dinov2 whisper wav2vec2 sam segformer detr mamba
+""".split()
+
+
+def targets(library: str, pattern: str = "*", each_module: bool = False) -> list[str]:
+    """MODEL strings of a library whose names match a shell pattern.
+
+    each_module: of timm, only the smallest model of every module.
+    """
+    if library not in LIBRARIES:
+        raise InputError(f"unknown library {library!r}", do=f"use one of {', '.join(LIBRARIES)}")
+    names = _names(library)
+    found = [n for n in names if fnmatchcase(n, pattern)]
+    if not found:
+        raise NotFound(f"no model of {library} matches {pattern!r}", do=f"{library} has {len(names)} models")
+    if library == "timm" and each_module:
+        found = _smallest(found)
+    return [f"{library}:{n}" for n in found]
+
+
+def _names(library: str) -> list[str]:
+    if library == "zoo":
+        from intertwine import zoo
+
+        return zoo.names()
+    if library == "torchvision":
+        import_vision("torchvision")
+        from torchvision.models import list_models
+
+        return [n for n in list_models() if not n.startswith("quantized_")]
+    if library == "timm":
+        return list(import_vision("timm").list_models())
+    return list(FAMILIES)
+
+
+def _smallest(names: list[str]) -> list[str]:
+    """The model with the fewest parameters of every module, counted without allocating any."""
+    from timm.models import model_entrypoint
+
+    best: dict[str, tuple[int, str]] = {}
+    for name in names:
+        module = model_entrypoint(name).__module__
+        size = parameter_count(f"timm:{name}")
+        if size is not None:
+            best[module] = min(best.get(module, (size, name)), (size, name))
+    return [name for _, name in sorted(best.values())]
+
+
+def parameter_count(spec: str) -> int | None:
+    """Parameters of a timm model, built on the meta device; None if it cannot be built there."""
+    import timm
+
+    try:
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = timm.create_model(spec.removeprefix("timm:"), pretrained=False)
+    except Exception:  # whatever a third party's constructor does on meta tensors, it is only not counted
+        return None
+    return sum(p.numel() for p in model.parameters())
+
+
+def build(spec: str) -> Source:
+    """The model and its example; of a detector the backbone, whose post-processing needs compiled ops."""
+    library, _, name = spec.partition(":")
+    if library == "torchvision" and _is_detector(name):
+        from torchvision.models import get_model
+
+        model = get_model(name, weights=None, weights_backbone=None).backbone.eval()
+        return Source(spec, _Tensors(model), (torch.randn(1, 3, 128, 128),))
+    return resolve(spec)
+
+
+class _Tensors(nn.Module):
+    """A feature pyramid with its dictionary of outputs as a tuple."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(self.backbone(x).values())
+
+
+def _is_detector(name: str) -> bool:
+    from torchvision.models import get_model_builder
+
+    return ".detection" in get_model_builder(name).__module__
