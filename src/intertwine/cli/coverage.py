@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.markdown:
         write_text(args.markdown, render(args.library, rows))
-    counts = {s: sum(r.status == s for r in rows) for s in ("exact", "same", "wrong", "failed")}
+    counts = {s: sum(r.status == s for r in rows) for s in ("exact", "same", "wrong", "unproved", "failed")}
     if args.json:
         print_json({"library": args.library, "counts": counts, "rows": [asdict(r) for r in rows]})
     else:

@@ -26,6 +26,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add_model_arguments(parser)
     parser.add_argument("--explain", metavar="AXIS", help="why the channels of one axis are together")
+    parser.add_argument("-o", "--out", metavar="FILE.html", help="also prove it and write a page")
     parser.add_argument("--json", action="store_true", help="print plain data")
     parser.set_defaults(run=run)
 
@@ -42,11 +43,22 @@ def run(args: argparse.Namespace) -> int:
         text = symmetry.explain(args.explain)
         print_json({"explanation": text.splitlines()}) if args.json else print(text)
         return 0
+    if args.out:
+        from intertwine import verify
+        from intertwine.report.page import Page
+        from intertwine.report.symmetry_page import add_symmetry
+
+        page = Page(f"The symmetries of {source.name}")
+        add_symmetry(
+            page, symmetry, verify(source.model, source.example, kwargs=source.kwargs, symmetry=symmetry)
+        )
+        log().print(f"wrote {page.write(args.out)}", markup=False)
     if args.json:
         print_json({"axes": [axis.to_dict() for axis in symmetry.axes], "unknown_ops": symmetry.unknown_ops})
         return 0
     rows = [
-        [a.name, a.size, str(a.group), len(a.members), a.mergeable, a.frozen_because or ""] for a in symmetry.axes
+        [a.name, a.size, str(a.group), len(a.members), a.mergeable, a.frozen_because or ""]
+        for a in symmetry.axes
     ]
     print_table(
         f"{source.name}: {len(rows)} axes",

@@ -22,7 +22,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "verify",
         help="prove the inferred symmetries by acting with them",
-        description="Act with random elements of the whole group on the weights, in float64, and compare outputs.",
+        description="Act with random elements of the whole group on the weights and compare the outputs.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -46,11 +46,14 @@ def run(args: argparse.Namespace) -> int:
         print_json(report.to_dict())
     else:
         rows = [
-            ["verdict", "exact" if report.exact else "NOT EXACT"],
+            ["verdict", report.verdict],
             [f"error of the output ({report.dtype}, relative)", f"{report.max_error:.1e}"],
             ["error of a wrong action", f"{report.control_error:.1e}"],
             ["share of parameters that moved", f"{report.parameter_coverage:.1%}"],
-            ["axes / channels / frozen channels", f"{report.axes} / {report.channels} / {report.frozen_channels}"],
+            [
+                "axes / channels / frozen channels",
+                f"{report.axes} / {report.channels} / {report.frozen_channels}",
+            ],
             ["seconds: export, infer, verify", ", ".join(f"{s:.2f}" for s in report.seconds.values())],
             *[[f"frozen: {name}", reason] for name, reason in report.frozen.items()],
             *[[f"no rule for {op}", f"first at {place}"] for op, place in report.unknown_ops.items()],

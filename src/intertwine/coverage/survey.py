@@ -21,8 +21,8 @@ from intertwine.errors import InputError
 class Row:
     """What the survey found out about one model.
 
-    status: exact; wrong (a claimed symmetry does not hold); same (its ops and module are those of `like`,
-    which was verified); failed, with the error.
+    status: exact; wrong (a claimed symmetry does not hold); unproved (a wrong action changes nothing either);
+    same (its ops and module are those of `like`, which was verified); failed, with the error.
     """
 
     model: str

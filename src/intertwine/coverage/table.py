@@ -19,8 +19,10 @@ def render(title: str, rows: Sequence[Row]) -> str:
     seen = [r.parameter_coverage for r in rows if r.parameter_coverage is not None]
     failed = [r for r in rows if r.status == "failed"]
     wrong = [r for r in rows if r.status == "wrong"]
+    unproved = [r for r in rows if r.status == "unproved"]
     lines = [f"## {title}", ""]
     text = f"{len(good)} of {len(rows)} models exact, {len(failed)} failed"
+    text += f", {len(unproved)} unproved" if unproved else ""
     text += f", {len(wrong)} WRONG" if wrong else ""
     text += f"; median parameter coverage {median(seen):.3f}." if seen else "."
     lines += [text, ""]

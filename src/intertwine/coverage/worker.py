@@ -48,7 +48,7 @@ def _row(spec: str, known: dict[str, str]) -> Row:
     report = verify(source.model, source.example, kwargs=source.kwargs, symmetry=symmetry)
     return Row(
         spec,
-        "exact" if report.exact else "wrong",
+        report.verdict,
         count,
         report.max_error,
         report.control_error,

@@ -125,10 +125,8 @@ def fingerprint(structure: Structure) -> str:
     ids = np.arange(structure.classes.count)
     slots = ";".join(f"{p}:{d}:{a}:{b}" for (p, d), (a, b) in structure.span.items())
     named = np.frombuffer(slots.encode(), np.uint8).astype(np.int64)
-    total = structure.place_hash(ids).sum(dtype=np.uint64) + mix(named + 256 * np.arange(len(named))).sum(
-        dtype=np.uint64
-    )
-    return f"{int(total):016x}"
+    hashes = np.concatenate([structure.place_hash(ids), mix(named + 256 * np.arange(len(named)))])
+    return f"{int(hashes.sum(dtype=np.uint64)):016x}"
 
 
 def identity(structure: Structure) -> Element:

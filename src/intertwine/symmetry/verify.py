@@ -43,13 +43,19 @@ class Report:
     @property
     def exact(self) -> bool:
         """Whether the claimed symmetry held, and the control would have shown a wrong one."""
-        return self.max_error <= self.tolerance and (
-            self.control_error > 100 * self.tolerance or self.parameter_coverage == 0
-        )
+        return self.verdict == "exact"
+
+    @property
+    def verdict(self) -> str:
+        """exact; wrong: the output changed; unproved: it did not, but not under a wrong action either."""
+        if self.max_error > self.tolerance:
+            return "wrong"
+        sensitive = self.control_error > 100 * self.tolerance
+        return "exact" if sensitive or self.parameter_coverage == 0 else "unproved"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `intertwine verify --json` prints it."""
-        return {**asdict(self), "exact": self.exact}
+        return {**asdict(self), "exact": self.exact, "verdict": self.verdict}
 
 
 def verify(
@@ -105,11 +111,18 @@ def verify(
 def assert_symmetric(model: nn.Module, inputs: Any, dtype: torch.dtype = torch.float64) -> Report:
     """`verify`, raising `VerificationFailed` where the claimed symmetry does not hold."""
     report = verify(model, inputs, dtype)
-    if not report.exact:
+    if report.verdict == "wrong":
         raise VerificationFailed(
             f"a claimed symmetry changes the output by {report.max_error:.2e} (relative)",
             where=type(model).__name__,
             so="the inference is wrong for this model; please report it",
+        )
+    if report.verdict == "unproved":
+        raise VerificationFailed(
+            "a deliberately wrong action does not change the output either",
+            where=type(model).__name__,
+            so="nothing is proved: the output does not depend on the weights here",
+            do="give an input on which it does",
         )
     return report
 
