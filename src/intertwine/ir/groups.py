@@ -3,8 +3,10 @@
 From small to large: trivial, diagonals (signs, positive, non-zero), permutations with or without them,
 O(n), GL(n). Larger groups contain the smaller ones of the same kind.
 
->>> str(Group(permutation=True, positive=2, sign=0))
-'positive monomial^2'
+>>> str(Group(permutation=True, positive=1))
+'positive monomial'
+>>> str(Group(permutation=True, positive=2, sign=1))
+'monomial (2 scalings, 1 sign)'
 >>> str(Group(linear="general linear"))
 'general linear'
 """
@@ -44,6 +46,7 @@ class Group:
 
     def __str__(self) -> str:
         text = self.name
-        if not self.linear and self.positive > 1:
-            text += f"^{self.positive}"
+        if not self.linear and (self.positive > 1 or self.sign > 1):
+            signs = f", {self.sign} sign{'s' if self.sign > 1 else ''}" if self.sign else ""
+            text += f" ({self.positive} scaling{'s' if self.positive != 1 else ''}{signs})"
         return text + (f" in each of {self.blocks} blocks" if self.blocks > 1 else "")

@@ -65,7 +65,7 @@ def axes_figure(symmetry: Symmetry) -> Any:
                 orientation="h",
                 marker_color=colour,
                 customdata=[[str(a.group), len(a.members)] for a in chosen],
-                hovertemplate="%{y}: %{x} channels, %{customdata[0]}<br>%{customdata[1]} weights<extra></extra>",
+                hovertemplate="%{y}: %{x} <br>%{customdata[0]}<extra>%{customdata[1]} weights</extra>",
             )
     figure.update_layout(
         template="plotly_white",

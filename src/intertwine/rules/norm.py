@@ -131,3 +131,11 @@ def instance_norm(
 def softmax(ctx: Context, x: Value, dim: int, *args: object, **kwargs: object) -> Value:
     """exp(x) / sum exp(x): permutations only."""
     return ctx.normalize(x, [dim % len(x.dims)] if x.dims else [])
+
+
+@rule("_weight_norm.default")
+def weight_norm(ctx: Context, v: Value, g: Value, dim: int = 0) -> Value:
+    """g v / |v|, the length over all dimensions but one: along it v scales freely, g carries the scale."""
+    others = [d for d in range(len(v.dims)) if d != dim % len(v.dims)]
+    length = ctx.reduce(v, others, True, "max")
+    return ctx.multiply(g, ctx.multiply(v, ctx.pointwise(length, intertwiner("reciprocal"))))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intertwine.errors import VerificationFailed
+from intertwine.errors import ModelError, VerificationFailed
 from intertwine.symmetry.symmetry import Symmetry, trace
 from intertwine.symmetry.transform import apply_element
 from intertwine.trace.run import run
@@ -85,6 +85,13 @@ def verify(
     generator = torch.Generator().manual_seed(seed)
     weights = make_generic(symmetry, symmetry.weights(model), generator)
     reference = run(symmetry.traced, weights, args, kwargs, dtype)
+    if not any(torch.isfinite(out).any() for out in reference):
+        raise ModelError(
+            "the output of the model is not finite",
+            where=f"{type(model).__name__} in {dtype}, weights that were constant replaced by random ones",
+            so="nothing can be proved on this example",
+            do="give another example or other weights",
+        )
     worst, coverage = 0.0, 0.0
     for k in range(samples):
         moved = apply_element(symmetry.sample(seed + k), weights)
