@@ -1,0 +1,89 @@
+"""The survey: rows, resuming, limits, and a table that tells the truth."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from intertwine.cli import main
+from intertwine.coverage import Row, render, survey, targets
+from intertwine.errors import InputError, NotFound
+
+
+def test_survey_verifies_and_goes_on_where_it_was(tmp_path):
+    out = tmp_path / "rows.json"
+    specs = ["zoo:mlp", "zoo:lenet5"]
+    seen: list[str] = []
+    rows = survey(specs[:1], out, progress=lambda row: seen.append(row.model))
+    assert rows[0].status == "exact" and rows[0].max_error <= 1e-10 and rows[0].parameter_coverage > 0.95
+    stored = json.loads(out.read_text())
+    stored[0]["axes"] = 12345  # a mark that would be lost if the model were run again
+    out.write_text(json.dumps(stored))
+    rows = survey(specs, out, progress=lambda row: seen.append(row.model))
+    assert seen == specs
+    assert rows[0].axes == 12345 and rows[1].status == "exact"
+
+
+def test_a_bad_model_does_not_stop_the_table(tmp_path):
+    rows = survey(["zoo:missing", "zoo:mlp"], tmp_path / "rows.json")
+    assert [r.status for r in rows] == ["failed", "exact"]
+    assert "missing" in rows[0].error
+
+
+def test_limits(tmp_path):
+    slow = survey(["zoo:mlp"], tmp_path / "slow.json", seconds=0.01)
+    assert slow[0].status == "failed" and "took more than" in slow[0].error
+
+
+def test_dedupe_names_the_model_it_is_like(tmp_path):
+    rows = survey(["zoo:vgg11", "zoo:vgg13"], tmp_path / "rows.json", dedupe=True)
+    assert [r.status for r in rows] == ["exact", "same"] and rows[1].like == "zoo:vgg11"
+
+
+def test_targets():
+    assert targets("zoo", "resnet20*") == ["zoo:resnet20", "zoo:resnet20-pad"]
+    assert len(targets("hf")) == 28
+    with pytest.raises(NotFound, match="no model of zoo matches"):
+        targets("zoo", "nothing*")
+    with pytest.raises(InputError, match="unknown library"):
+        targets("keras")
+
+
+def test_a_broken_file_is_refused(tmp_path):
+    (tmp_path / "rows.json").write_text("{")
+    with pytest.raises(InputError, match="not a coverage file"):
+        survey(["zoo:mlp"], tmp_path / "rows.json")
+
+
+def test_table_counts_what_is_wrong():
+    rows = [
+        Row("a", "exact", 1, 1e-16, 0.5, 1.0, 3, seconds={"export": 1.0, "infer": 0.1, "verify": 1.0}),
+        Row("b", "wrong", 1, 1e-2, 0.5, 1.0, 3),
+        Row("c", "unproved", 1, 0.0, 0.0, 1.0, 3),
+        Row("d", "failed", error="took | too long"),
+    ]
+    text = render("lib", rows)
+    assert "1 of 4 models exact, 1 failed, 1 unproved, 1 WRONG" in text
+    assert "took / too long" in text
+
+
+def test_command_line(capsys, tmp_path):
+    out, page = tmp_path / "rows.json", tmp_path / "table.md"
+    args = [
+        "coverage",
+        "--library",
+        "zoo",
+        "--filter",
+        "mlp",
+        "-o",
+        str(out),
+        "--markdown",
+        str(page),
+        "--json",
+    ]
+    assert main(args) == 0
+    assert json.loads(capsys.readouterr().out)["counts"]["exact"] == 1
+    assert "| zoo:mlp | exact |" in page.read_text()
+    assert main(["coverage", "--library", "zoo", "--shard", "3/2", "-o", str(out)]) == 2
+    assert "cannot read the shard" in capsys.readouterr().err
