@@ -17,64 +17,15 @@ channel then moves inside its block and the block moves as one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from intertwine.ir.ledger import ANY_NONLINEAR, NONLINEAR, UNMERGEABLE, ZERO, Ids, Ledger
-from intertwine.ir.value import Axis, Factor, Value, constant, fixed, join, reshape, single, take, zero_scale
-
-
-def project(ledger: Ledger, factor: Factor, axes: Sequence[Axis]) -> Ids:
-    """The labels of a factor as seen from a subset of its axes: its own, or those of the blocks."""
-    axes = [a for a in axes if a in factor.axes]
-    rest = [a for a in factor.axes if a not in axes]
-    moved = factor.on([*axes, *rest])
-    if not rest:
-        return moved.ids
-    shape = tuple(a.size for a in axes)
-    return ledger.blocks(moved.ids.reshape(math.prod(shape), -1)).reshape(shape)
-
-
-def align(ledger: Ledger, values: list[Value], places: Sequence[tuple[int, int]]) -> list[Value]:
-    """Cut the dimensions at `places` (operand, dim) into axes of the same sizes and make them the same axes.
-
-    A wild axis stays itself: it never constrains what it meets.
-    """
-    values = list(values)
-    places = [(v, d) for v, d in places if values[v].dims[d]]
-    if not places:
-        return values
-    while any(len(values[v].dims[d]) > 1 for v, d in places):
-        lists = [[a.size for a in values[v].dims[d]] for v, d in places]
-        if all(sizes == lists[0] for sizes in lists):
-            break
-        k = next(i for i in range(max(map(len, lists))) if len({sizes[i] for sizes in lists}) > 1)
-        small = min(sizes[k] for sizes in lists)
-        for (v, d), sizes in zip(places, lists, strict=True):
-            if sizes[k] % small:
-                for w, e in places:
-                    values[w] = join(ledger, values[w], values[w].dims[e])
-                break
-            if sizes[k] != small:
-                values[v] = values[v].split(values[v].dims[d][k], (small, sizes[k] // small))
-    common: dict[int, Axis] = {}
-    for v, d in places:
-        names = {}
-        for k, axis in enumerate(values[v].dims[d]):
-            if not axis.wild:
-                names[axis] = common.setdefault(k, axis)
-        values[v] = values[v].renamed(names)
-    return values
-
-
-def separate(values: Sequence[Value]) -> list[Value]:
-    """Copies that share no axis objects, so that one axis never stands in two roles."""
-    merged = [v.merged() for v in values]
-    return [v.renamed({a: Axis(a.size, a.wild) for d in v.dims for a in d}) for v in merged]
+from intertwine.ir.ledger import ANY_NONLINEAR, NONLINEAR, UNMERGEABLE, Ids, Ledger
+from intertwine.ir.placing import align, firmer, of_rank, over, project, separate, without
+from intertwine.ir.value import Axis, Factor, Value, constant, fixed, reshape, single, take, zero_scale
 
 
 class Algebra:
@@ -114,7 +65,7 @@ class Algebra:
         shape = tuple(a.size for a in axes)
         if not inside:
             return zero_scale(shape)
-        spread = [_over(f, axes, f.scale) for f in inside]
+        spread = [over(f, axes, f.scale) for f in inside]
         if len(spread) == 1:
             return np.broadcast_to(spread[0], shape)
         total = self.ledger.fresh_scales(shape)
@@ -166,7 +117,7 @@ class Algebra:
         for value, term in zip(values, terms, strict=True):
             for letter, dim in zip(term, value.dims, strict=True):
                 current = dims.get(letter, ())
-                dims[letter] = _firmer(current, dim)
+                dims[letter] = firmer(current, dim)
         kept = {a for letter in out for a in dims[letter]}
         self._contract(values, kept)
         factors = self._keep(values, kept)
@@ -193,7 +144,7 @@ class Algebra:
                 summed |= {a for _, f in more for a in f.axes if a not in kept}
                 grew = bool(more)
             axes = list(dict.fromkeys(a for _, f in cluster for a in f.axes))
-            scales = tuple(_over(f, axes, f.scale) for _, f in cluster)
+            scales = tuple(over(f, axes, f.scale) for _, f in cluster)
             self.ledger.equation(scales, (1.0,) * len(scales), (1,) * len(scales))
             for axis in summed:
                 holders = [(v, f) for v, f in cluster if axis in f.axes]
@@ -223,7 +174,7 @@ class Algebra:
             group = [item for item in unused if set(item[1].axes) <= set(top.axes)]
             unused = [item for item in unused if item not in group]
             self._mark_shared(group)
-            scales = [_over(f, top.axes, f.scale) for _, f in group if f.scale.any()]
+            scales = [over(f, top.axes, f.scale) for _, f in group if f.scale.any()]
             if len(scales) == 1 and scales[0].shape == top.ids.shape:
                 scale = scales[0]
             elif not scales:
@@ -247,7 +198,7 @@ class Algebra:
     def broadcast(self, values: Sequence[Value]) -> list[Value]:
         """Operands of a pointwise op with ranks made equal and dimensions aligned."""
         rank = max(len(v.dims) for v in values)
-        full = separate([_of_rank(v, rank) for v in values])
+        full = separate([of_rank(v, rank) for v in values])
         for d in range(rank):
             full = align(self.ledger, full, [(i, d) for i in range(len(full))])
         return full
@@ -257,7 +208,7 @@ class Algebra:
         rank = max(len(v.dims) for v in operands)
         letters = "abcdefghijklmnopqrstuvwxyz"[:rank]
         spec = ",".join([letters] * len(operands)) + "->" + letters
-        return self.einsum(spec, *(_of_rank(v, rank) for v in operands))
+        return self.einsum(spec, *(of_rank(v, rank) for v in operands))
 
     def add(self, *operands: Value) -> Value:
         """a + b with broadcasting; zeros fit anything."""
@@ -291,7 +242,7 @@ class Algebra:
         dims: list[tuple[Axis, ...]] = [()] * len(values[0].dims)
         for value in values:
             for d, dim in enumerate(value.dims):
-                dims[d] = _firmer(dims[d], dim)
+                dims[d] = firmer(dims[d], dim)
         return tuple(dims)
 
     def opaque(self, *operands: Value) -> Value:
@@ -394,7 +345,7 @@ class Algebra:
                 parts = align(self.ledger, parts, [(i, d) for i in range(len(parts))])
         ends = [p.dims[dim][0] if p.dims[dim] else None for p in parts]
         sides = [next((f for f in p.factors if e in f.axes), None) for p, e in zip(parts, ends, strict=True)]
-        flat = [p.with_dims(_without(p.dims, dim)) for p in parts]
+        flat = [p.with_dims(without(p.dims, dim)) for p in parts]
         self._match(flat)
         hosts = {frozenset(a for a in s.axes if a not in ends) for s in sides if s is not None}
         common = list(next(iter(hosts))) if len(hosts) == 1 and None not in sides else []
@@ -511,28 +462,3 @@ class Algebra:
     def take(self, value: Value, dim: int, index: Ids) -> Value:
         """Known slices of one dimension."""
         return take(self.ledger, value, dim, index)
-
-
-def _over(factor: Factor, axes: Sequence[Axis], array: Ids) -> Ids:
-    """A factor's array, its axes placed among `axes` and 1 elsewhere."""
-    present = [a for a in axes if a in factor.axes]
-    moved = array.transpose([factor.axes.index(a) for a in present])
-    return moved.reshape([a.size if a in factor.axes else 1 for a in axes])
-
-
-def _firmer(current: tuple[Axis, ...], dim: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """Of two readings of one dimension, axis by axis, the one that is not broadcast."""
-    if not current or not dim:
-        return current or dim
-    return tuple(b if a.wild and not b.wild else a for a, b in zip(current, dim, strict=True))
-
-
-def _of_rank(value: Value, rank: int) -> Value:
-    return value.with_dims(((),) * (rank - len(value.dims)) + value.dims)
-
-
-def _without(dims: tuple[tuple[Axis, ...], ...], dim: int) -> tuple[tuple[Axis, ...], ...]:
-    return dims[:dim] + dims[dim + 1 :]
-
-
-__all__ = ["ZERO", "Algebra", "align", "project"]

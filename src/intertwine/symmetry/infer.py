@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from intertwine.ir.algebra import project
 from intertwine.ir.ledger import ANY_NONLINEAR, Ids, Ledger
+from intertwine.ir.placing import project
 from intertwine.ir.value import Axis, Factor, Value, fixed, parameter
 from intertwine.rules import Context, find_rule
 from intertwine.trace.export import Traced, where
