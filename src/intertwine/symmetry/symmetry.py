@@ -230,5 +230,6 @@ def act(model: nn.Module, element: Element) -> nn.Module:
     with torch.no_grad():
         for name, tensor in apply_element(element, state).items():
             if tensor is not state[name]:
-                state[name].data.copy_(tensor)
+                # Fresh memory: weights that share a storage move on their own; tied ones are one object.
+                state[name].data = tensor
     return moved
