@@ -22,6 +22,7 @@ MODEL is one of
   torchvision:NAME         random weights, nothing is downloaded (needs the extra "vision")
   timm:NAME                random weights, nothing is downloaded (needs the extra "vision")
   hf:FAMILY                bert, gpt2, llama, vit, ...: small, from its config (needs the extra "text")
+  diffusers:NAME           unet2d, unet2d-condition: small, from a config (needs the extra "diffusion")
   path/to/file.py:factory  calls factory(); THIS RUNS THE PYTHON CODE IN THE FILE
 """
 DATA_HELP = """\

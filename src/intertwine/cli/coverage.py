@@ -28,7 +28,7 @@ def add_parser(subparsers: Any) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--library", required=True, choices=("zoo", "torchvision", "timm", "hf"))
+    parser.add_argument("--library", required=True, choices=("zoo", "torchvision", "timm", "hf", "diffusers"))
     parser.add_argument("--filter", default="*", metavar="GLOB", help="only names that match (default: *)")
     parser.add_argument("--each-module", action="store_true", help="timm: the smallest model of every module")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="the I-th of N parts of the list")

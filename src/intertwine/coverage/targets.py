@@ -12,7 +12,7 @@ from intertwine.errors import InputError, NotFound
 from intertwine.zoo import Source, resolve
 from intertwine.zoo.vision_shim import import_vision
 
-LIBRARIES = ("zoo", "torchvision", "timm", "hf")
+LIBRARIES = ("zoo", "torchvision", "timm", "hf", "diffusers")
 FAMILIES = """
     bert roberta distilbert albert gpt2 gpt_neox opt llama mistral qwen2 qwen3 gemma phi t5 bart vit deit swin
     convnext clip siglip dinov2 whisper wav2vec2 sam segformer detr mamba
@@ -47,6 +47,10 @@ def _names(library: str) -> list[str]:
         return [n for n in list_models() if not n.startswith("quantized_")]
     if library == "timm":
         return list(import_vision("timm").list_models())
+    if library == "diffusers":
+        from intertwine.zoo import diffusion
+
+        return list(diffusion.names())
     return list(FAMILIES)
 
 

@@ -83,7 +83,7 @@ def verify(
         symmetry = trace(model, args, kwargs)
     start = time.perf_counter()
     generator = torch.Generator().manual_seed(seed)
-    weights = make_generic(symmetry, symmetry.weights(model), generator)
+    weights = make_generic(symmetry.weights(model), generator)
     reference = run(symmetry.traced, weights, args, kwargs, dtype)
     if not any(torch.isfinite(out).any() for out in reference):
         raise ModelError(
@@ -134,23 +134,15 @@ def assert_symmetric(model: nn.Module, inputs: Any, dtype: torch.dtype = torch.f
     return report
 
 
-def make_generic(
-    symmetry: Symmetry, weights: Mapping[str, Tensor], generator: torch.Generator
-) -> dict[str, Tensor]:
+def make_generic(weights: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
     """float64 copies of the weights, constant ones replaced by random ones."""
-    roles = symmetry.structure.inference.roles
     out = {}
     for name, tensor in weights.items():
         value = tensor.detach().to(torch.float64)
         if value.numel() > 1 and bool((value == value.reshape(-1)[0]).all()):
             noise = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.device)
-            role = roles.get((name, 0), "")
-            if role == "var":
-                value = 0.5 + noise.abs()
-            elif role == "gain":
-                value = 1 + 0.3 * noise
-            else:
-                value = value.reshape(-1)[0].clamp(-1, 1) + 0.3 * noise
+            # A constant that is not 0 keeps its sign: it may be a variance.
+            value = torch.where(value == 0, 0.3 * noise, value * (0.3 * noise).exp())
         out[name] = value
     return out
 

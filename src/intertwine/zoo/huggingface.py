@@ -1,15 +1,17 @@
 """`hf:FAMILY`: a small model of a transformers family, built from its config; nothing is downloaded.
 
 The family is a `model_type` of transformers (bert, gpt2, llama, t5, vit, ...). Its default config is shrunk
-with the table below, whose sizes are all different so that no two axes look alike by accident. The model
-has a head where the family has one (language model, image classifier), since the output of a bare encoder
-would fix its whole stream.
+with the tables below. The model has a head where the family has one (language model, classifier, detector),
+and returns only what that head predicts: transformers also hands out inner states (the encoder's stream, the
+embeddings of both towers), and whatever a model returns is fixed, so they would fix its whole stream.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ from intertwine.errors import IntertwineError, MissingExtra, Unsupported
 from intertwine.zoo.vision import not_found
 from intertwine.zoo.vision_shim import prepare
 
-_VOCABULARY, _TOKENS, _IMAGE, _PATCH, _LAYERS = 101, 12, 64, 16, 2
+_VOCABULARY, _TOKENS, _IMAGE, _PATCH, _LAYERS, _FRAMES = 101, 12, 64, 16, 2, 16
 _SMALL: dict[str, int] = {
     **dict.fromkeys(("vocab_size",), _VOCABULARY),
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embedding_size", "dim", "emb_dim"), 32),
@@ -41,21 +43,75 @@ _SMALL: dict[str, int] = {
     **dict.fromkeys(("num_experts_per_tok",), 2),
     **dict.fromkeys(("image_size",), _IMAGE),
     **dict.fromkeys(("window_size",), 2),
+    **dict.fromkeys(("num_queries",), 7),
+    **dict.fromkeys(("num_mel_bins",), 20),
     **dict.fromkeys(("pad_token_id",), 0),
     **dict.fromkeys(("bos_token_id", "decoder_start_token_id"), 1),
     **dict.fromkeys(("eos_token_id",), 2),
     **dict.fromkeys(("projection_dim", "pooler_output_size"), 32),
 }
-# A family whose config keeps its size under names that are not in the table is refused beyond this.
+# Lists of sizes, and sizes that must agree with one another across nested configs.
+_FAMILIES: dict[str, dict[str, Any]] = {
+    "swin": {"embed_dim": 24, "depths": [2, 1], "num_heads": [3, 6], "patch_size": 4},
+    "convnext": {"hidden_sizes": [24, 40], "depths": [1, 1], "num_stages": 2},
+    "segformer": {
+        "num_encoder_blocks": 2,
+        "depths": [1, 1],
+        "sr_ratios": [2, 1],
+        "hidden_sizes": [24, 40],
+        "patch_sizes": [7, 3],
+        "strides": [4, 2],
+        "num_attention_heads": [3, 4],
+        "mlp_ratios": [2, 2],
+    },
+    "resnet": {
+        "hidden_sizes": [24, 40],
+        "depths": [1, 1],
+        "embedding_size": 20,
+        "layer_type": "basic",
+        "out_features": ["stage2"],
+    },
+    "wav2vec2": {
+        "conv_dim": [20, 24, 28],
+        "conv_stride": [5, 2, 2],
+        "conv_kernel": [10, 3, 2],
+        "num_conv_pos_embeddings": 8,
+        "num_conv_pos_embedding_groups": 4,
+    },
+    "sam_vision_model": {
+        "output_channels": 24,
+        "num_pos_feats": 12,
+        "mlp_dim": 48,
+        "global_attn_indexes": [1],
+    },
+    "sam_prompt_encoder": {
+        "hidden_size": 24,
+        "image_embedding_size": _IMAGE // _PATCH,
+        "mask_input_channels": 12,
+    },
+    "sam_mask_decoder": {
+        "hidden_size": 24,
+        "mlp_dim": 40,
+        "num_attention_heads": 2,
+        "iou_head_hidden_dim": 28,
+    },
+}
+# A family whose config keeps its size under names that are not in the tables is refused beyond this.
 _LARGEST = 100_000_000
 _HEADS = (
+    "AutoModelForSpeechSeq2Seq",
+    "AutoModelForObjectDetection",
+    "AutoModelForMaskGeneration",
+    "AutoModelForZeroShotImageClassification",
     "AutoModelForSeq2SeqLM",
     "AutoModelForMaskedLM",
     "AutoModelForCausalLM",
     "AutoModelForImageClassification",
     "AutoModelForSequenceClassification",
+    "AutoModelForCTC",
     "AutoModel",
 )
+_PREDICTIONS = ("logits", "logits_per_image", "logits_per_text", "pred_boxes", "pred_masks", "iou_scores")
 
 Built = tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]
 
@@ -66,10 +122,11 @@ def build_hf(family: str) -> Built:
     if family not in transformers.CONFIG_MAPPING:
         raise not_found("transformers", family, transformers.CONFIG_MAPPING)
     try:
-        config = _small_config(transformers.CONFIG_MAPPING[family])
-        auto = next(a for a in _HEADS if type(config) in getattr(transformers, a)._model_mapping)
-        _assert_small(getattr(transformers, auto), config, family)
-        model = getattr(transformers, auto).from_config(config)
+        config = _small_config(transformers, transformers.CONFIG_MAPPING[family])
+        model_class = _class_of(transformers, config)
+        _assert_small(model_class, config, family)
+        model = model_class._from_config(config)
+        model.register_forward_hook(keep_predictions)
         example, kwargs = _call_of(model, config)
     except IntertwineError:
         raise
@@ -80,6 +137,19 @@ def build_hf(family: str) -> Built:
             do="write a factory and pass path/to/file.py:factory",
         ) from error
     return model, example, kwargs
+
+
+def keep_predictions(module: nn.Module, args: Any, output: Any) -> Any:
+    """A forward hook: what the head predicts, without the inner states beside it.
+
+    >>> keep_predictions(nn.Identity(), (), {"logits": 1, "encoder_last_hidden_state": 2})
+    {'logits': 1}
+    >>> keep_predictions(nn.Identity(), (), {"last_hidden_state": 2})
+    {'last_hidden_state': 2}
+    """
+    if not isinstance(output, dict):
+        return output
+    return {name: output[name] for name in _PREDICTIONS if output.get(name) is not None} or output
 
 
 def _import_transformers() -> Any:
@@ -93,8 +163,15 @@ def _import_transformers() -> Any:
     return transformers
 
 
-def _small_config(config_class: Any) -> Any:
-    """The default config with every size of the table that it has; nested configs likewise."""
+def _class_of(transformers: Any, config: Any) -> Any:
+    """The model class with the most telling head; of several (deit, with and without teacher) the first."""
+    mappings = (getattr(transformers, name)._model_mapping for name in _HEADS)
+    found = next(mapping[type(config)] for mapping in mappings if type(config) in mapping)
+    return found[0] if isinstance(found, (tuple, list)) else found
+
+
+def _small_config(transformers: Any, config_class: Any) -> Any:
+    """The default config with every size of the tables that it has; nested configs likewise."""
     default = config_class()
     values = default.to_dict()
     kwargs: dict[str, Any] = {
@@ -104,14 +181,17 @@ def _small_config(config_class: Any) -> Any:
         kwargs["patch_size"] = _PATCH
     for name, inner in getattr(config_class, "sub_configs", {}).items():
         if hasattr(inner, "model_type") and getattr(default, name, None) is not None:
-            kwargs[name] = _small_config(type(getattr(default, name))).to_dict()
+            kwargs[name] = _small_config(transformers, type(getattr(default, name))).to_dict()
+    if getattr(getattr(default, "backbone_config", None), "model_type", "") == "timm_backbone":
+        # a whole ResNet-50 of another library
+        kwargs["backbone_config"] = _small_config(transformers, transformers.CONFIG_MAPPING["resnet"])
     kwargs |= {name: False for name in ("use_cache", "use_pretrained_backbone") if name in values}
-    return config_class(**kwargs)
+    return config_class(**kwargs | _FAMILIES.get(config_class.model_type, {}))
 
 
-def _assert_small(auto: Any, config: Any, family: str) -> None:
+def _assert_small(model_class: Any, config: Any, family: str) -> None:
     with torch.device("meta"):
-        size = sum(p.numel() for p in auto.from_config(config).parameters())
+        size = sum(p.numel() for p in model_class._from_config(config).parameters())
     if size > _LARGEST:
         raise Unsupported(
             f"hf:{family} has {size:,} parameters even after shrinking its config",
@@ -120,26 +200,52 @@ def _assert_small(auto: Any, config: Any, family: str) -> None:
 
 
 def _call_of(model: nn.Module, config: Any) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
-    """Token ids or pixels, positional where that is the first argument; a decoder gets ids of its own."""
+    """The main input, positional where it is the first argument, and what else the model cannot do without.
+
+    A decoder gets token ids of its own, a model of two towers ids and pixels, a promptable one two points.
+    """
     name = str(getattr(model, "main_input_name", "input_ids"))
-    text = getattr(config, "text_config", config)
-    vocabulary = int(getattr(text, "vocab_size", None) or _VOCABULARY)
-    if name == "pixel_values":
-        vision = getattr(config, "vision_config", config)
-        side = getattr(vision, "image_size", _IMAGE) or _IMAGE
-        size = (side, side) if isinstance(side, int) else tuple(side)
-        main = torch.randn(2, getattr(vision, "num_channels", 3), *size)
-    elif name == "input_ids":
-        main = torch.randint(3, vocabulary, (2, _TOKENS))
-    else:
+    if name not in _EXAMPLES:
         raise Unsupported(
             f"hf:{config.model_type} takes {name}, for which there is no example",
             do="write a factory instead",
         )
-    kwargs: dict[str, Any] = {}
     parameters = inspect.signature(model.forward).parameters
+    given = {name: _EXAMPLES[name](config)}
+    if {"input_ids", "pixel_values"} <= set(parameters) and hasattr(config, "text_config"):
+        given |= {other: _EXAMPLES[other](config) for other in ("input_ids", "pixel_values")}
     if config.is_encoder_decoder and "decoder_input_ids" in parameters:
-        kwargs["decoder_input_ids"] = torch.randint(3, vocabulary, (2, _TOKENS - 3))
-    if next(iter(parameters)) == name:
-        return (main,), kwargs
-    return (), {name: main, **kwargs}
+        given["decoder_input_ids"] = _ids(config)[:, : _TOKENS - 3]
+    if "input_points" in parameters:
+        given["input_points"] = _IMAGE * torch.rand(2, 1, 2, 2)
+    first = next(iter(parameters))
+    return ((given.pop(first),), given) if first == name else ((), given)
+
+
+def _ids(config: Any) -> Tensor:
+    text = getattr(config, "text_config", config)
+    return torch.randint(3, int(getattr(text, "vocab_size", None) or _VOCABULARY), (2, _TOKENS))
+
+
+def _pixels(config: Any) -> Tensor:
+    vision = getattr(config, "vision_config", config)
+    side = getattr(vision, "image_size", _IMAGE) or _IMAGE
+    size = (side, side) if isinstance(side, int) else tuple(side)
+    return torch.randn(2, getattr(vision, "num_channels", 3), *size)
+
+
+def _spectrum(config: Any) -> Tensor:
+    # the encoder halves the time before it adds its positions
+    return torch.randn(2, config.num_mel_bins, 2 * config.max_source_positions)
+
+
+def _waveform(config: Any) -> Tensor:
+    return torch.randn(2, _FRAMES * math.prod(config.conv_stride))
+
+
+_EXAMPLES: dict[str, Callable[[Any], Tensor]] = {
+    "input_ids": _ids,
+    "pixel_values": _pixels,
+    "input_features": _spectrum,
+    "input_values": _waveform,
+}

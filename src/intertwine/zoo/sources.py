@@ -4,6 +4,7 @@ zoo:NAME                 the nets of the source papers (`intertwine.zoo.names()`
 torchvision:NAME         random weights, nothing is downloaded
 timm:NAME                random weights, nothing is downloaded
 hf:FAMILY                bert, gpt2, llama, vit, ...: a small model built from its transformers config
+diffusers:NAME           unet2d, unet2d-condition: small, from their configs
 path/to/file.py:factory  calls factory(): THIS RUNS THE CODE IN THE FILE
 """
 
@@ -116,6 +117,11 @@ def _dispatch(spec: str) -> Source:
         model, shapes = vision.build_torchvision(name) if kind == "torchvision" else vision.build_timm(name)
         idle = vision.AUXILIARY.get(name, ()) if kind == "torchvision" else ()
         return Source(spec, model, _examples(shapes), idle=idle)
+    if kind == "diffusers":
+        from intertwine.zoo.diffusion import build_diffusers
+
+        model, example, kwargs = build_diffusers(name)
+        return Source(spec, model, example, kwargs)
     if kind == "hf":
         from intertwine.zoo.huggingface import build_hf
 

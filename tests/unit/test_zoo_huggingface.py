@@ -1,0 +1,142 @@
+"""hf:FAMILY and diffusers:NAME: the right model with the right inputs, and only its predictions come out."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from intertwine import trace, verify
+from intertwine.errors import MissingExtra, NotFound, Unsupported
+from intertwine.zoo.diffusion import build_diffusers, names
+from intertwine.zoo.huggingface import build_hf, keep_predictions
+
+needs_transformers = pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None,
+    reason="needs the extra `text`: transformers is not installed",
+)
+needs_diffusers = pytest.mark.skipif(
+    importlib.util.find_spec("diffusers") is None,
+    reason="needs the extra `diffusion`: diffusers is not installed",
+)
+
+
+def run(built: tuple[Any, tuple[torch.Tensor, ...], dict[str, Any]]) -> Any:
+    model, example, kwargs = built
+    with torch.no_grad():
+        return model.eval()(*example, **kwargs)
+
+
+@needs_transformers
+@pytest.mark.parametrize(
+    ("family", "model", "inputs", "outputs"),
+    [
+        ("deit", "DeiTForImageClassification", "", {"logits": (2, 2)}),
+        ("wav2vec2", "Wav2Vec2ForCTC", "", {"logits": (2, 15, 101)}),
+        ("whisper", "WhisperForConditionalGeneration", "decoder_input_ids", {"logits": (2, 9, 101)}),
+        ("bart", "BartForConditionalGeneration", "decoder_input_ids", {"logits": (2, 9, 101)}),
+        ("clip", "CLIPModel", "pixel_values", {"logits_per_image": (2, 2), "logits_per_text": (2, 2)}),
+        ("siglip", "SiglipModel", "pixel_values", {"logits_per_image": (2, 2), "logits_per_text": (2, 2)}),
+        ("detr", "DetrForObjectDetection", "", {"logits": (2, 7, 3), "pred_boxes": (2, 7, 4)}),
+        ("sam", "SamModel", "input_points", {"pred_masks": (2, 1, 3, 16, 16), "iou_scores": (2, 1, 3)}),
+        ("gpt2", "GPT2LMHeadModel", "", {"logits": (2, 12, 101)}),
+    ],
+)
+def test_model_inputs_and_predictions(
+    family: str, model: str, inputs: str, outputs: dict[str, tuple[int, ...]]
+) -> None:
+    built = build_hf(family)
+    assert type(built[0]).__name__ == model
+    assert set(built[2]) == set(inputs.split())
+    assert sum(p.numel() for p in built[0].parameters()) < 100_000
+    found = run(built)
+    assert {name: tuple(value.shape) for name, value in found.items()} == outputs
+    assert all(torch.isfinite(value).all() for value in found.values())
+
+
+@needs_transformers
+def test_both_towers_count() -> None:
+    model, example, kwargs = build_hf("clip")
+    before = run((model, example, kwargs))["logits_per_image"]
+    text = run((model, (example[0].flip(1),), kwargs))["logits_per_image"]
+    image = run((model, example, {"pixel_values": kwargs["pixel_values"].flip(3)}))["logits_per_image"]
+    assert not torch.allclose(before, text)
+    assert not torch.allclose(before, image)
+
+
+@needs_transformers
+def test_an_inner_state_among_the_outputs_would_fix_the_stream() -> None:
+    """Why only predictions come out: with the encoder's state among the outputs no channel of it can move."""
+    model, example, kwargs = build_hf("bart")
+    place = ("model.encoder.layers.0.fc2.weight", "out")
+
+    def stream() -> Any:
+        axes = trace(model, example, kwargs).axes
+        return next(a for a in axes if place in {(m.param, m.role) for m in a.members})
+
+    assert stream().group.permutation
+    model._forward_hooks.clear()
+    assert "encoder_last_hidden_state" in run((model, example, kwargs))
+    assert stream().frozen_because.startswith("it is an output")
+
+
+def test_keep_predictions_leaves_other_outputs_alone() -> None:
+    x = torch.ones(2)
+    assert keep_predictions(torch.nn.Identity(), (), x) is x
+    hidden = {"last_hidden_state": x}
+    assert keep_predictions(torch.nn.Identity(), (), hidden) is hidden
+    both = {"logits": x, "pred_boxes": None, **hidden}
+    assert keep_predictions(torch.nn.Identity(), (), both) == {"logits": x}
+
+
+@needs_transformers
+def test_unknown_families_and_inputs() -> None:
+    with pytest.raises(NotFound, match="bert"):
+        build_hf("berd")
+    with pytest.raises(Unsupported, match="takes past_values, for which there is no example"):
+        build_hf("patchtst")
+
+
+def test_diffusers_names() -> None:
+    with pytest.raises(NotFound, match="did you mean unet2d"):
+        build_diffusers("unet2")
+    assert names() == ["unet2d", "unet2d-condition"]
+
+
+def test_without_diffusers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "diffusers", None)
+    with pytest.raises(MissingExtra) as info:
+        build_diffusers("unet2d")
+    assert 'pip install "intertwine[diffusion]"' in str(info.value)
+
+
+@needs_diffusers
+@pytest.mark.parametrize("name", names())
+def test_denoisers_are_exact_and_their_axes_are_found(name: str) -> None:
+    torch.manual_seed(0)
+    model, example, kwargs = build_diffusers(name)
+    model.eval()
+    symmetry = trace(model, example, kwargs)
+    report = verify(model, example, kwargs=kwargs, symmetry=symmetry, samples=2)
+    assert report.max_error <= 1e-10
+    assert report.control_error >= 1e-4
+    assert not report.unknown_ops
+    assert report.parameter_coverage > 0.98
+    groups = {axis.name: str(axis.group) for axis in symmetry.axes}
+    # a norm over 4 groups of channels: permutations inside the groups, and of the groups
+    assert groups["mid_block.resnets.0.conv1"] == "permutation in each of 4 blocks"
+    assert groups["mid_block.resnets.0.conv1/blocks"] == "permutation"
+    if name == "unet2d":
+        assert groups["mid_block.attentions.0.to_q"] == "general linear in each of 3 blocks"
+        assert groups["mid_block.attentions.0.to_v"] == "general linear in each of 3 blocks"
+        assert groups["mid_block.attentions.0.to_q/blocks"] == "permutation"
+    else:
+        inner = "mid_block.attentions.0.transformer_blocks.0"
+        for attention in ("attn1", "attn2"):  # the second reads the text
+            assert groups[f"{inner}.{attention}.to_q"] == "general linear in each of 4 blocks"
+            assert groups[f"{inner}.{attention}.to_v"] == "general linear in each of 4 blocks"
+            assert groups[f"{inner}.{attention}.to_q/blocks"] == "permutation"
+        assert groups[f"{inner}.ff.net.0.proj"] == "monomial"
