@@ -303,26 +303,38 @@ def crossed_blocks(classes: Classes) -> Ids:
     """Classes whose blocks cross without forming a grid, with those blocks: nothing can be permuted there.
 
     A class may lie in two blocks of which neither holds the other (a head and a position in the head). They
-    can be permuted independently only if every pair of such blocks meets equally often.
+    can be permuted independently only if they are of different kinds, every pair of such blocks meets, and
+    all meet in equally many classes.
     """
     bad: list[Ids] = []
     a = classes.ancestors
-    several = np.flatnonzero((classes.depth > 1) & ~classes.frozen)
-    order = several[np.argsort(classes.orbit[several], kind="stable")]
-    starts = np.flatnonzero(np.diff(classes.orbit[order], prepend=-1))
-    for members in np.split(order, starts[1:]) if len(order) else []:
+    inside = np.flatnonzero((classes.depth > 0) & ~classes.frozen)
+    order = inside[np.lexsort((classes.depth[inside], classes.orbit[inside]))]
+    kind = classes.orbit[order] * np.int64(int(classes.depth.max(initial=0)) + 1) + classes.depth[order]
+    for members in np.split(order, np.flatnonzero(np.diff(kind)) + 1) if len(order) else []:
         above = np.stack([a.indices[a.indptr[m] : a.indptr[m + 1]] for m in members])
         above = np.take_along_axis(above, np.argsort(classes.orbit[above], axis=1, kind="stable"), axis=1)
-        held = a[above[0]][:, above[0]].toarray()  # held[i, j]: ancestor j holds ancestor i
-        lowest = np.flatnonzero(~held.any(axis=0))
-        if len(lowest) < 2:
-            continue
-        shared = above[:, held[lowest].all(axis=0)]
-        _, group = np.unique(mix(shared).sum(axis=1, dtype=np.uint64), return_inverse=True)
-        for g in range(int(group.max()) + 1):
-            here = above[group == g][:, lowest]
-            seen = len(np.unique(mix(here + 7919 * np.arange(len(lowest))).sum(axis=1, dtype=np.uint64)))
-            if seen != np.prod([len(np.unique(column)) for column in here.T]):
-                bad.append(np.r_[members, np.unique(above)])
-                break
+        if not _is_grid(classes, above):
+            bad.append(np.r_[members, np.unique(above)])
     return np.unique(np.concatenate(bad)) if bad else np.zeros(0, np.int64)
+
+
+def _is_grid(classes: Classes, above: Ids) -> bool:
+    """Whether blocks (one row of ancestors a class, in the order of their orbits) can be permuted freely."""
+    _, fibre = np.unique(mix(above).sum(axis=1, dtype=np.uint64), return_counts=True)
+    if fibre.min() != fibre.max():
+        return False
+    held = classes.ancestors[above[0]][:, above[0]].toarray()  # held[i, j]: ancestor j holds ancestor i
+    lowest = np.flatnonzero(~held.any(axis=0))
+    if len(lowest) < 2:
+        return True
+    if len(np.unique(classes.orbit[above[0, lowest]])) < len(lowest):
+        return False  # two blocks of one kind: which is which would be lost
+    shared = above[:, held[lowest].all(axis=0)]
+    _, group = np.unique(mix(shared).sum(axis=1, dtype=np.uint64), return_inverse=True)
+    for g in range(int(group.max()) + 1):
+        here = above[group == g][:, lowest]
+        seen = len(np.unique(mix(here + 7919 * np.arange(len(lowest))).sum(axis=1, dtype=np.uint64)))
+        if seen != np.prod([len(np.unique(column)) for column in here.T]):
+            return False
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -46,7 +47,6 @@ class Structure:
         self.ancestor_hash = np.zeros(self.classes.count, np.uint64)
         np.add.at(self.ancestor_hash, up.row, mix(up.col))
         self.component_class = self._component_classes()
-        self.linear = self._linear_axes()
 
     # -- slots as one long list of labels ----------------------------------------------------------------
 
@@ -92,7 +92,9 @@ class Structure:
 
     # -- linear axes -------------------------------------------------------------------------------------
 
-    def _linear_axes(self) -> dict[int, Linear]:
+    @cached_property
+    def linear(self) -> dict[int, Linear]:
+        """Orbit -> linear axis. Asked for once the blocks are known to be consistent."""
         c = self.classes
         found: dict[int, Linear] = {}
         movable = np.zeros(c.count, bool)

@@ -169,7 +169,8 @@ def _consistent(traced: Traced) -> Structure:
         if len(crossed):
             ledger.at("the whole graph")
             ledger.freeze(
-                np.flatnonzero(np.isin(structure.classes.of, crossed)), "blocks of two sizes cross here"
+                np.flatnonzero(np.isin(structure.classes.of, crossed)),
+                "its blocks cross in a way that no permutation keeps",
             )
             continue
         if not structure.classes.ancestors.nnz:
