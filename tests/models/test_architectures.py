@@ -1,0 +1,79 @@
+"""The table of real architectures: claimed symmetries hold in float64, and the control shows a wrong one."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+from intertwine import Report, verify, zoo
+
+# Inputs are smaller than usual where the architecture allows it; the graph is the same.
+TORCHVISION = {
+    "alexnet": 64,
+    "vgg16": 32,
+    "vgg16_bn": 32,
+    "resnet18": 64,
+    "resnet50": 64,
+    "resnext50_32x4d": 64,
+    "densenet121": 64,
+    "mobilenet_v2": 64,
+    "mobilenet_v3_small": 64,
+    "efficientnet_b0": 64,
+    "shufflenet_v2_x1_0": 64,
+    "squeezenet1_1": 64,
+    "googlenet": 64,
+    "regnet_y_400mf": 64,
+    "convnext_tiny": 64,
+    "vit_b_16": 224,
+    "swin_t": 64,
+}
+TIMM = {
+    "resnetv2_50": 64,
+    "mixer_s16_224": 224,
+    "convmixer_768_32": 64,
+    "ghostnet_100": 64,
+    "levit_128": 224,
+    "poolformer_s12": 64,
+    "res2net50_26w_4s": 64,
+    "coatnet_nano_rw_224": 224,
+    "eva02_tiny_patch14_224": 224,
+}
+DEEP = ("resnet44", "resnet44-pad", "resnet56", "resnet56-pad", "resnet110", "resnet110-pad")
+ZOO = [name for name in zoo.names() if name not in DEEP]
+
+
+def check(spec: str, size: str | None = None) -> Report:
+    """Verify one model and hold it to the bar."""
+    source = zoo.resolve(spec, input=size)
+    report = verify(source.model, source.example, kwargs=source.kwargs)
+    assert report.max_error <= 1e-10, f"{spec}: a claimed symmetry does not hold"
+    assert report.control_error >= 1e-4, f"{spec}: the control should have failed"
+    assert not report.unknown_ops
+    if report.parameter_coverage < 0.95:
+        reasons = [why for why in report.frozen.values() if why]
+        assert reasons or report.unused_parameters, f"{spec}: {report.parameter_coverage} without a reason"
+    return report
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_zoo(name: str) -> None:
+    shape = "x".join(map(str, zoo.entry(name).shape))
+    assert check(f"zoo:{name}", f"1x{shape}").parameter_coverage >= 0.95
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_zoo_deep(name: str) -> None:
+    assert check(f"zoo:{name}", "1x3x16x16").parameter_coverage >= 0.95
+
+
+@pytest.mark.skipif(find_spec("torchvision") is None, reason="needs torchvision")
+@pytest.mark.parametrize("name", TORCHVISION)
+def test_torchvision(name: str) -> None:
+    check(f"torchvision:{name}", f"1x3x{TORCHVISION[name]}x{TORCHVISION[name]}")
+
+
+@pytest.mark.skipif(find_spec("timm") is None, reason="needs timm")
+@pytest.mark.parametrize("name", TIMM)
+def test_timm(name: str) -> None:
+    check(f"timm:{name}", f"1x3x{TIMM[name]}x{TIMM[name]}")

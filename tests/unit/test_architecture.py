@@ -1,0 +1,100 @@
+"""The direction of imports, what `import intertwine` loads, and the public names."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import intertwine
+
+PACKAGE = Path(intertwine.__file__).parent
+
+# A folder may import from its own level's folder itself and from lower levels only.
+LEVELS = [
+    {"errors"},
+    {"ir"},
+    {"activations", "trace"},
+    {"rules"},
+    {"symmetry"},
+    {"merge", "align", "stitch", "similarity", "explore", "inside"},
+    {"zoo", "data"},
+    {"report"},
+    {"recipes", "coverage", "demo"},
+    {"cli"},
+]
+LEVEL = {name: height for height, names in enumerate(LEVELS) for name in names}
+HEAVY = ("torchvision", "timm", "transformers", "plotly", "sklearn", "ray", "pyarrow", "umap", "gymnasium")
+
+FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or p.stem in LEVEL)
+
+
+def part(path: Path) -> str:
+    """The part of the package that a file belongs to: `rules` for rules/conv.py."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """The parts of the package that a file imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: relative imports hide the direction"
+            names = [node.module or ""]
+            if node.module == "intertwine":
+                names = [f"intertwine.{alias.name}" for alias in node.names]
+        found |= {n.split(".")[1] for n in names if n.startswith("intertwine.")}
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_one_way(path: Path) -> None:
+    own = part(path)
+    assert own in LEVEL, f"say in LEVELS where {own} belongs"
+    for other in imported(path) - {own}:
+        # A public name of the package (`from intertwine import trace`) rests on all up to the symmetry.
+        lower = LEVEL.get(other, LEVEL["symmetry"]) < LEVEL[own]
+        if other not in LEVEL:
+            assert other in intertwine.__all__, f"say in LEVELS where {other} belongs"
+        beside = LEVEL.get(other) == LEVEL[own] and own in LEVELS[5] | {"zoo", "data"}
+        assert lower or beside, f"{own} may not import {other}"
+
+
+def test_the_reader_of_imports_sees_them(tmp_path: Path) -> None:
+    source = (
+        "import intertwine.cli\nfrom intertwine.zoo import x\ndef f():\n    from intertwine import report\n"
+    )
+    (tmp_path / "some.py").write_text(source)
+    assert imported(tmp_path / "some.py") == {"cli", "zoo", "report"}
+
+
+def test_import_loads_nothing_heavy() -> None:
+    code = f"import intertwine, sys; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_only_the_trace_uses_torch_export() -> None:
+    users = [p for p in FILES if "torch.export." in p.read_text(encoding="utf-8")]
+    assert {part(p) for p in users} <= {"trace", "rules"}
+    assert [p.name for p in users if part(p) == "trace"] == ["export.py"]
+
+
+def test_every_public_name_exists() -> None:
+    assert sorted(intertwine.__all__) == sorted(set(intertwine.__all__))
+    for name in intertwine.__all__:
+        assert getattr(intertwine, name) is not None
+
+
+def test_the_core_names_stay() -> None:
+    core = """
+        Axis Element Group IntertwineError Member Report Symmetry act assert_symmetric intertwiner
+        trace verify
+    """
+    assert set(core.split()) <= set(intertwine.__all__)
