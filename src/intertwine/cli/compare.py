@@ -1,0 +1,156 @@
+"""intertwine compare A B: how alike are two networks, layer by layer and as functions."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from intertwine.cli.arguments import (
+    add_data_arguments,
+    add_device_arguments,
+    load_dataset,
+    load_model,
+    positive_int,
+)
+from intertwine.errors import InputError
+
+if TYPE_CHECKING:
+    from intertwine.similarity import Comparison
+    from intertwine.zoo import Source
+
+_DEFAULT = "cka,procrustes,procrustes-grelu,cka-grelu"
+_EPILOG = """examples:
+  intertwine compare zoo:digits-vgg zoo:digits-vgg --weights-a shipped:0 --weights-b shipped:1 --data digits
+  intertwine compare zoo:resnet20 zoo:vgg16 --weights-a a.safetensors --weights-b b.safetensors \\
+      --data parquet:test.parquet --normalize cifar10-legacy --normalize-b cifar10 -o compare.html
+  intertwine compare zoo:tiny10 zoo:tiny10 --data parquet:test.parquet --measures cka,svcca --json
+
+measures: cka cka-debiased cka-rbf cca cca-squared svcca pwcca procrustes procrustes-permutation
+  procrustes-grelu cka-grelu cka-grelu-laplace rsa knn, or all,
+  or auto: for each layer of A the measure of its symmetry group
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the verb."""
+    parser = subparsers.add_parser(
+        "compare",
+        help="how alike are two networks, in representation and in function",
+        description="Compare every layer of A with every layer of B, and the two as functions.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("a", metavar="A", help="the first MODEL")
+    parser.add_argument("b", metavar="B", help="the second MODEL, of any architecture")
+    for side in "ab":
+        parser.add_argument(f"--weights-{side}", metavar="FILE", help=f"weights of {side.upper()}")
+    parser.add_argument(
+        "--measures", default=_DEFAULT, metavar="NAMES", help=f"comma-separated, or all (default: {_DEFAULT})"
+    )
+    parser.add_argument(
+        "--at", default="layers", metavar="WHERE",
+        help="layers (default), all, or comma-separated names and patterns such as 'layer1.*'",
+    )  # fmt: skip
+    parser.add_argument("--at-b", metavar="WHERE", help="the same for B, where it differs")
+    parser.add_argument(
+        "--pixels", choices=("pool", "samples", "flatten"),
+        help="what becomes of pixels (default: CKA and CCA pool, Procrustes samples, kernels flatten)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--kernel-inputs", type=positive_int, default=1000, metavar="N",
+        help="inputs for measures that need an N x N kernel (default: 1000)",
+    )  # fmt: skip
+    parser.add_argument("--normalize-b", metavar="HOW", help="normalisation of B's inputs, where it differs")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the page here")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    add_device_arguments(parser)
+    add_data_arguments(parser, required=True)
+    parser.set_defaults(run=run, input=None)
+
+
+def run(args: argparse.Namespace) -> int | None:
+    """Load, compare, write the page, print."""
+    from intertwine.similarity import compare
+
+    measures = _measures(args.measures)
+    a, b = _load(args, args.a, args.weights_a), _load(args, args.b, args.weights_b)
+    data = load_dataset(args)
+    data_b = None
+    if args.normalize_b:
+        data_b = load_dataset(argparse.Namespace(**{**vars(args), "normalize": args.normalize_b}))
+    result = compare(
+        a.model, b.model, data, measures, at=_at(args.at), at_b=_at(args.at_b) if args.at_b else None,
+        data_b=data_b, pixels=args.pixels, symmetry=_groups(a) if "auto" in measures else None,
+        kernel_inputs=args.kernel_inputs, seed=args.seed, progress=_progress(),
+    )  # fmt: skip
+    facts = {
+        "data": args.data,
+        "inputs": len(data),
+        "weights of A": args.weights_a,
+        "weights of B": args.weights_b,
+    }
+    if args.output:
+        from intertwine.report.similarity_page import comparison_page
+
+        comparison_page(result, a.name, b.name, facts).write(args.output)
+    _print(args, result, facts)
+    return 0
+
+
+def _measures(text: str) -> list[str]:
+    from intertwine.similarity.measures import MEASURES, find_measure
+
+    names = list(MEASURES) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise InputError("no measure is named", do=f"give --measures {_DEFAULT}")
+    for name in names:
+        if name != "auto":
+            find_measure(name)
+    return list(dict.fromkeys(names))
+
+
+def _at(text: str) -> str | list[str]:
+    return text if text in ("layers", "all") else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _load(args: argparse.Namespace, model: str, weights: str | None) -> Source:
+    return load_model(argparse.Namespace(**{**vars(args), "model": model, "weights": weights}))
+
+
+def _groups(source: Source) -> Any:
+    from intertwine.similarity.groups import layer_groups
+
+    return layer_groups(source.model, source.example, source.kwargs)
+
+
+def _progress() -> Any:
+    from intertwine.cli.output import log
+
+    console = log()
+    if not console.is_terminal:
+        return None
+
+    def show(what: str, done: int) -> None:
+        console.print(f"{what}: {done:,} inputs", end="\r", markup=False, highlight=False)
+
+    return show
+
+
+def _print(args: argparse.Namespace, result: Comparison, facts: dict[str, object]) -> None:
+    from intertwine.cli.output import print_json, print_table
+    from intertwine.report.similarity_page import function_rows
+
+    if args.json:
+        print_json({**facts, "a": args.a, "b": args.b, **result.to_dict(), "page": args.output})
+        return
+    columns = ["layer of A", *result.measures]
+    matched = {measure: result.matched(measure) for measure in result.measures}
+    rows = [[p, *(matched[m][i][2] for m in result.measures)] for i, p in enumerate(result.layers_a)]
+    same = result.layers_a == result.layers_b
+    print_table("layers of the same name" if same else "with the most similar layer of B", columns, rows)
+    if result.function is not None:
+        print_table("as functions", ["", "value", "low", "high", "meaning"], function_rows(result.function))
+    for note in result.notes:
+        print(f"note: {note}")
+    if args.output:
+        print(f"wrote {args.output}")

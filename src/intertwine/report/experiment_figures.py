@@ -1,0 +1,84 @@
+"""Figures of the experiments of Yellapragada 2020 and Godfrey et al. 2022."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from intertwine.report.similarity_figures import curves, heat_map, scatter, title_of
+from intertwine.similarity.experiments import PathPoint, Relation, RepresentationBias, Source
+from intertwine.similarity.seeds import SeedComparison
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+def confusion_figure(bias: RepresentationBias) -> Figure:
+    """Figure 3.1: true class down, guessed class across."""
+    names = [f"{data} / {model}" for data, model in bias.classes]
+    return heat_map(bias.confusion, names, names, row_title="true", column_title="guessed")
+
+
+def embedding_figure(points: Mapping[Source, np.ndarray]) -> Figure:
+    """Figure 3.2: t-SNE, one colour a (data set, model)."""
+    groups = {
+        f"{data} / {model}": [(float(x), float(y), f"{data} / {model}") for x, y in found]
+        for (data, model), found in points.items()
+    }
+    return scatter(groups, x_title="", y_title="")
+
+
+def relation_figure(relation: Relation, against: str = "jsd") -> Figure:
+    """Figure 3.4: similarity of features against that of outputs; untrained pairs have their own colour."""
+    groups: dict[str, list[tuple[float, float, str]]] = {}
+    for pair in relation.pairs:
+        value = pair.jsd if against == "jsd" else pair.spearman
+        if value is not None:
+            kind = "trained pairs" if pair.trained else "untrained pairs"
+            groups.setdefault(kind, []).append((pair.similarity, value, f"{pair.a} with {pair.b}"))
+    y_title = "Jensen-Shannon divergence" if against == "jsd" else "Spearman of outputs"
+    return scatter(groups, x_title=title_of(relation.measure), y_title=y_title, fit="trained pairs")
+
+
+def path_figures(points: Sequence[PathPoint]) -> tuple[Figure, Figure, Figure]:
+    """Figure 3.5: similarity over epochs, divergence over epochs, one against the other."""
+    runs = list(dict.fromkeys(p.run for p in points))
+    epochs = sorted({p.epoch for p in points})
+    found = {(p.run, p.epoch): p for p in points}
+    labels = [str(e) for e in epochs]
+
+    def series(field: str) -> dict[str, list[float]]:
+        return {
+            run: [getattr(found[run, e], field) if (run, e) in found else float("nan") for e in epochs]
+            for run in runs
+        }
+
+    together = {
+        run: [(p.similarity, p.jsd, f"epoch {p.epoch}") for p in points if p.run == run] for run in runs
+    }
+    return (
+        curves(series("similarity"), labels, x_title="epoch", y_title="similarity to the last epoch"),
+        curves(series("jsd"), labels, x_title="epoch", y_title="divergence from the last epoch"),
+        scatter(together, x_title="similarity", y_title="Jensen-Shannon divergence"),
+    )
+
+
+def seed_figures(comparison: SeedComparison) -> list[tuple[str, Figure]]:
+    """A heat map a measure (Figures 2, 5, 11, 16), then all matched layers at once (Figures 9, 10)."""
+    found = [
+        (title_of(measure), heat_map(grid, comparison.layers, comparison.layers))
+        for measure, grid in comparison.mean.items()
+    ]
+    series = {
+        title_of(m): [v[layer].value for layer in comparison.layers] for m, v in comparison.matched.items()
+    }
+    bands = {
+        title_of(m): (
+            [v[layer].low for layer in comparison.layers],
+            [v[layer].high for layer in comparison.layers],
+        )
+        for m, v in comparison.matched.items()
+    }
+    return [*found, ("Matched layers", curves(series, comparison.layers, bands=bands, x_title="layer"))]

@@ -1,0 +1,73 @@
+"""The page of `intertwine compare`: function first, then curves, then one heat map a measure."""
+
+from __future__ import annotations
+
+from intertwine.report.page import Page
+from intertwine.report.similarity_figures import comparison_heat_map, matched_curves, title_of
+from intertwine.similarity.compare import Comparison
+from intertwine.similarity.function import Estimate, FunctionalSimilarity
+from intertwine.similarity.measures import MEASURES
+
+_PIXELS = {
+    "pool": "means over pixels",
+    "samples": "every pixel a sample; unequal maps meet at the smaller size",
+    "flatten": "dot products sum over pixels",
+    "by layer": "as the measure of the layer's group asks",
+}
+
+
+def comparison_page(
+    comparison: Comparison, name_a: str, name_b: str, facts: dict[str, object] | None = None
+) -> Page:
+    """A page that explains itself: what was compared, on how many inputs, with which measure."""
+    page = Page(f"Compare {name_a} with {name_b}")
+    page.section("What was compared")
+    rows = {"A": name_a, "B": name_b, **(facts or {})}
+    page.table(["", ""], [[key, value] for key, value in rows.items()])
+    if comparison.function is not None:
+        page.section("As functions", "Outputs on the same inputs, with 95 % bootstrap intervals over inputs.")
+        page.table(["", "value", "low", "high", "meaning"], function_rows(comparison.function))
+    page.section("Layer by layer")
+    same = comparison.layers_a == comparison.layers_b
+    how = "Layers of the same name." if same else "Each layer of A with its most similar layer of B."
+    bars = " Bars are 95 % intervals over inputs." if any(comparison.intervals.values()) else ""
+    page.figure(matched_curves(comparison), how + bars)
+    for measure in comparison.measures:
+        page.section(title_of(measure))
+        page.figure(
+            comparison_heat_map(comparison, measure, f"A: {name_a}", f"B: {name_b}"),
+            _caption(comparison, measure),
+        )
+    if comparison.notes:
+        page.section("Notes")
+        page.table(["note"], [[note] for note in comparison.notes])
+    return page
+
+
+def function_rows(function: FunctionalSimilarity) -> list[list[object]]:
+    """Rows of the table about functions."""
+    meanings: list[tuple[str, Estimate | float | None, str]] = [
+        ("Jensen-Shannon divergence", function.jsd, "0 same, 0.693 (ln 2) disjoint"),
+        ("disagreement", function.disagreement, "share of inputs with another top class"),
+        ("Spearman", function.spearman, "rank correlation of class probabilities, mean over inputs"),
+        ("logit distance", function.logit_distance, "0 same, 2 opposite; no temperature changes it"),
+        ("accuracy of A", function.accuracy_a, ""),
+        ("accuracy of B", function.accuracy_b, ""),
+        ("accuracy, B minus A", function.accuracy_difference, ""),
+    ]
+    rows: list[list[object]] = []
+    for name, value, meaning in meanings:
+        if isinstance(value, Estimate):
+            rows.append([name, value.value, value.low, value.high, meaning])
+        elif value is not None:
+            rows.append([name, value, None, None, meaning])
+    return rows
+
+
+def _caption(comparison: Comparison, measure: str) -> str:
+    parts = [f"{comparison.inputs[measure]:,} inputs; {_PIXELS[comparison.pixels[measure]]}."]
+    if measure in MEASURES:
+        chosen = MEASURES[measure]
+        low, high = chosen.range
+        parts.append(f"Invariant to {chosen.invariance}. Range {low:g} to {high:g}. {chosen.source}.")
+    return " ".join(parts)
