@@ -1,0 +1,57 @@
+"""One file a result: tensors in safetensors, the rest as JSON in its header. Written beside, then renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from intertwine.errors import InputError
+
+_FORMAT = "intertwine.explore/1"
+
+
+def write_result(
+    path: str | Path, kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
+) -> Path:
+    """Save `tensors` and `facts` as a result of the given kind; an existing file is replaced whole."""
+    from safetensors.torch import save_file
+
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    header = {"format": _FORMAT, "kind": kind, "facts": json.dumps(dict(facts), sort_keys=True)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(
+            {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}, beside, header
+        )
+        os.replace(beside, path)
+    except OSError as error:
+        raise InputError(f"cannot write {path.name}: {error.strerror or error}") from error
+    finally:
+        beside.unlink(missing_ok=True)
+    return path
+
+
+def read_result(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and facts of a file that `write_result` wrote for the same kind."""
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise InputError(f"no file {Path(path).name}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: torch.as_tensor(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{Path(path).name} is not a safetensors file: {error}") from error
+    if header.get("format") != _FORMAT or header.get("kind") != kind:
+        found = header.get("kind", "something else")
+        raise InputError(f"{Path(path).name} holds {found!r}, not {kind!r}")
+    return tensors, json.loads(header["facts"])
