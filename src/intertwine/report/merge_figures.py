@@ -1,0 +1,77 @@
+"""Plotly figures of merging: distances, swaps, accuracy against size, complexity against depth, time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from intertwine.merge.experiments import CurvePoint, SwapPath
+
+SCALE = "Viridis"
+_FRAME = {"template": "plotly_white", "margin": {"l": 60, "r": 20, "t": 40, "b": 50}}
+
+
+def distance_figure(table: np.ndarray, axis: str) -> Figure:
+    """Normalised distances between the features of an axis (Fig. 2a and 7 of IFM)."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure(go.Heatmap(z=table, colorscale=SCALE, zmin=0, zmax=1, colorbar={"title": "D / max D"}))
+    figure.update_yaxes(autorange="reversed", scaleanchor="x")
+    return figure.update_layout(
+        title=axis, xaxis_title="feature", yaxis_title="feature", height=560, **_FRAME
+    )
+
+
+def swap_figure(paths: Mapping[str, SwapPath], what: str = "accuracy") -> Figure:
+    """Along the line from theta to pi(theta): equivalent features solid, random ones dashed (Fig. 2b)."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for name, path in paths.items():
+        for values, dash, kind in ((path.equivalent, "solid", "equivalent"), (path.random, "dash", "random")):
+            label = f"{name}: {path.swapped} {kind} swaps"
+            figure.add_trace(go.Scatter(x=path.steps, y=values, name=label, line={"dash": dash}))
+    return figure.update_layout(xaxis_title="lambda", yaxis_title=what, height=420, **_FRAME)
+
+
+def curve_figure(curves: Mapping[str, Sequence[CurvePoint]], what: str = "accuracy") -> Figure:
+    """Accuracy against the share of parameters kept, several models or methods on one plot (Fig. 3, 4, 6)."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for name, points in curves.items():
+        ordered = sorted(points, key=lambda p: p.kept)
+        figure.add_trace(
+            go.Scatter(
+                x=[100 * p.kept for p in ordered],
+                y=[p.score for p in ordered],
+                text=[f"{p.setting:g}" for p in ordered],
+                name=name,
+                mode="lines+markers",
+            )
+        )
+    return figure.update_layout(xaxis_title="parameters kept, %", yaxis_title=what, height=460, **_FRAME)
+
+
+def complexity_figure(complexity: Mapping[str, Mapping[str, int]], sizes: Mapping[str, int]) -> Figure:
+    """Feature complexity of each axis in the order of depth, a line for every model or beta (Fig. 5a)."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure(go.Scatter(x=list(sizes), y=list(sizes.values()), name="width", line={"dash": "dot"}))
+    for name, widths in complexity.items():
+        figure.add_trace(go.Scatter(x=list(widths), y=list(widths.values()), name=name, mode="lines+markers"))
+    return figure.update_layout(xaxis_title="axis", yaxis_title="feature complexity", height=440, **_FRAME)
+
+
+def time_rows(seconds: Mapping[str, Sequence[float]]) -> list[tuple[str, str]]:
+    """(model, mean and standard deviation of an iteration), the rows of Table 2.
+
+    >>> time_rows({"vgg16": [0.01, 0.03]})
+    [('vgg16', '0.0200 ± 0.0100')]
+    """
+    return [(name, f"{np.mean(times):.4f} ± {np.std(times):.4f}") for name, times in seconds.items()]
