@@ -8,8 +8,16 @@
 [('0', 8, 'positive monomial')]
 """
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from intertwine.activations import intertwiner
 from intertwine.errors import IntertwineError
+from intertwine.explore import find_equivalents
+from intertwine.merge import apply_merge, automorphisms, feature_complexity, find_isomorphism, plan_merge
+from intertwine.similarity import collect, compare, functional_similarity
 from intertwine.symmetry import (
     Axis,
     Element,
@@ -23,6 +31,17 @@ from intertwine.symmetry import (
     verify,
 )
 
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def load(path: str | Path, *, run_code: bool = False) -> nn.Module:
+    """The smaller model in a folder that `intertwine merge` wrote (see `intertwine.zoo.merged.load`)."""
+    from intertwine.zoo import merged
+
+    return merged.load(path, run_code=run_code)
+
+
 __all__ = [
     "Axis",
     "Element",
@@ -32,8 +51,18 @@ __all__ = [
     "Report",
     "Symmetry",
     "act",
+    "apply_merge",
     "assert_symmetric",
+    "automorphisms",
+    "collect",
+    "compare",
+    "feature_complexity",
+    "find_equivalents",
+    "find_isomorphism",
+    "functional_similarity",
     "intertwiner",
+    "load",
+    "plan_merge",
     "trace",
     "verify",
 ]

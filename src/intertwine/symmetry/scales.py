@@ -47,9 +47,10 @@ class Scalings:
 def solve_scales(ledger: Ledger) -> Scalings:
     """Solve all scale equations."""
     n = ledger.scales
-    component = _components(ledger, n)
+    terms, origin = _table(ledger)
+    component = _components(terms, n)
     local, sizes = _local_numbers(component)
-    rows, term_of = _equation_rows(ledger, component, local)
+    rows, term_of = _equation_rows(ledger, terms, origin, component, local)
     signature = mix(sizes.astype(np.int64))
     if len(rows):
         # The order of a component's equations is that in which the rules wrote them, so it can be hashed.
@@ -80,19 +81,41 @@ def solve_scales(ledger: Ledger) -> Scalings:
     return Scalings(tuple(kinds), kind[component], row_of_component[component], local)
 
 
-def _components(ledger: Ledger, n: int) -> Ids:
+def _table(ledger: Ledger) -> tuple[Ids, Ids]:
+    """All equations as rows of scales (0 where there is no term), and the equation each row comes from."""
+    width = max([len(e.scales) for e in ledger.equations], default=1)
+    lengths = [len(e.scales[0]) for e in ledger.equations]
+    blank = np.zeros(max(lengths, default=0), np.int64)
+    columns = [
+        np.concatenate(
+            [
+                e.scales[k] if k < len(e.scales) else blank[:n]
+                for e, n in zip(ledger.equations, lengths, strict=True)
+            ]
+            or [blank]
+        )
+        for k in range(width)
+    ]
+    terms = np.stack(columns, axis=1)
+    origin = np.repeat(np.arange(len(lengths)), lengths)
+    alive = terms.any(axis=1)
+    return terms[alive], origin[alive]
+
+
+def _heads(terms: Ids) -> Ids:
+    """The first scale of every row that is not the constant."""
+    head = terms[:, 0]
+    for column in terms.T[1:]:
+        head = np.where(head != 0, head, column)
+    return head
+
+
+def _components(terms: Ids, n: int) -> Ids:
     """Connected components of the scales; scale 0 is the constant and connects nothing."""
-    left, right = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for equation in ledger.equations:
-        head = equation.scales[0].copy()
-        for other in equation.scales[1:]:
-            both = (head != 0) & (other != 0)
-            left.append(head[both])
-            right.append(other[both])
-            head = np.where(head != 0, head, other)
-    a, b = np.concatenate(left), np.concatenate(right)
-    graph = coo_array((np.ones(len(a), np.int8), (a, b)), shape=(n, n))
-    return connected_components(graph, directed=False)[1].astype(np.int64)
+    head = _heads(terms)
+    row, column = np.nonzero(terms[:, 1:])
+    edges = (np.ones(len(row), np.int8), (head[row], terms[row, column + 1]))
+    return connected_components(coo_array(edges, shape=(n, n)), directed=False)[1].astype(np.int64)
 
 
 def _local_numbers(component: Ids) -> tuple[Ids, Ids]:
@@ -104,26 +127,15 @@ def _local_numbers(component: Ids) -> tuple[Ids, Ids]:
     return local, sizes
 
 
-def _equation_rows(ledger: Ledger, component: Ids, local: Ids) -> tuple[Ids, Ids]:
-    """All equations as rows (component, shape of the equation, local numbers); -1 for a constant term."""
-    width = max([len(e.scales) for e in ledger.equations], default=1)
+def _equation_rows(ledger: Ledger, terms: Ids, origin: Ids, component: Ids, local: Ids) -> tuple[Ids, Ids]:
+    """Rows (component, shape of the equation, local numbers), -1 for a constant term, and their equations."""
     shapes: dict[object, int] = {}
-    blocks, origin = [], []
-    for k, equation in enumerate(ledger.equations):
-        shape = shapes.setdefault((equation.real, equation.sign), len(shapes))
-        table = np.stack(equation.scales, axis=1)
-        alive = (table != 0).any(axis=1)
-        table = table[alive]
-        head = np.take_along_axis(table, (table != 0).argmax(axis=1)[:, None], axis=1)[:, 0]
-        row = np.full((len(table), 2 + width), -1, np.int64)
-        row[:, 0] = component[head]
-        row[:, 1] = shape
-        row[:, 2 : 2 + table.shape[1]] = np.where(table != 0, local[table], -1)
-        blocks.append(row)
-        origin.append(np.full(len(table), k, np.int64))
-    if not blocks:
-        return np.zeros((0, 3), np.int64), np.zeros(0, np.int64)
-    return np.concatenate(blocks), np.concatenate(origin)
+    shape = np.array([shapes.setdefault((e.real, e.sign), len(shapes)) for e in ledger.equations], np.int64)
+    rows = np.empty((len(terms), 2 + terms.shape[1]), np.int64)
+    rows[:, 0] = component[_heads(terms)]
+    rows[:, 1] = shape[origin]
+    rows[:, 2:] = np.where(terms != 0, local[terms], -1)
+    return rows, origin
 
 
 def _rows_of(rows: Ids, origin: Ids, first: int, last: int) -> list[tuple[Ids, int]]:
