@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from intertwine.errors import InputError
+from intertwine.files import replacing
 
 
 def to_plain(value: Any) -> Any:
@@ -99,21 +97,9 @@ def progress(label: str, total: int | None = None) -> Iterator[Any]:
 
 def write_text(path: str | Path, text: str) -> Path:
     """Write beside the target, then rename: the file is there whole, or as it was before."""
-    path = Path(path)
-    try:
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            # mkstemp makes private files; give it the mode a plain open() would
-            os.chmod(beside, path.stat().st_mode & 0o777 if path.exists() else 0o644)
-            os.replace(beside, path)
-        except BaseException:
-            Path(beside).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}", where=str(path.absolute())) from error
-    return path
+    with replacing(path) as beside:
+        beside.write_text(text, encoding="utf-8")
+    return Path(path)
 
 
 def write_json(path: str | Path, value: Any) -> Path:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import resource
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from intertwine.errors import InputError
+from intertwine.files import replacing
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,5 @@ def read_rows(path: Path) -> list[Row]:
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """All rows, whole or not at all."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    beside.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    beside.replace(path)
+    with replacing(path) as beside:
+        beside.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")

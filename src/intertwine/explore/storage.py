@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import torch
 from torch import Tensor
 
 from intertwine.errors import InputError
+from intertwine.files import replacing
 
 _FORMAT = "intertwine.explore/1"
 
@@ -24,18 +23,11 @@ def write_result(
     from safetensors.torch import save_file
 
     path = Path(path)
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     header = {"format": _FORMAT, "kind": kind, "facts": json.dumps(dict(facts), sort_keys=True)}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, parents=True) as beside:
         save_file(
             {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}, beside, header
         )
-        os.replace(beside, path)
-    except OSError as error:
-        raise InputError(f"cannot write {path.name}: {error.strerror or error}") from error
-    finally:
-        beside.unlink(missing_ok=True)
     return path
 
 

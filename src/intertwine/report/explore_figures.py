@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from intertwine.errors import InputError, MissingExtra
+from intertwine.files import replacing
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -205,17 +204,15 @@ def write_png(
 ) -> Path:
     """The figure as a PNG file, written beside and renamed."""
     path = Path(path)
-    beside = path.with_name(f".{uuid.uuid4().hex[:8]}.png")
-    try:
-        figure.write_image(beside, width=width, height=height, scale=scale)
-        os.replace(beside, path)
-    except (ValueError, RuntimeError, ImportError) as error:
-        raise MissingExtra(
-            f"cannot write {path.name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
-            do="PNG needs `pip install kaleido` and a Chrome or Chromium browser; the HTML needs neither",
-        ) from error
-    finally:
-        beside.unlink(missing_ok=True)
+    with replacing(path) as beside:
+        try:
+            figure.write_image(beside, width=width, height=height, scale=scale)
+        except (ValueError, RuntimeError, ImportError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise MissingExtra(
+                f"cannot write {path.name}: {reason}",
+                do="PNG needs `pip install kaleido` and a Chrome or Chromium browser; the HTML needs neither",
+            ) from error
     return path
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import html
 import math
-import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from intertwine.errors import InputError
+from intertwine.files import replacing
 
 _STYLE = """
 html { color-scheme: light; }
@@ -108,20 +107,9 @@ class Page:
 
     def write(self, path: str | Path) -> Path:
         """Write the page beside `path`, then rename it into place."""
-        target = Path(path)
-        try:
-            handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    file.write(self.render())
-                os.chmod(beside, 0o644)
-                os.replace(beside, target)
-            except BaseException:
-                Path(beside).unlink(missing_ok=True)
-                raise
-        except OSError as error:
-            raise InputError(f"cannot write {target}: {error.strerror}", do="choose another -o") from error
-        return target
+        with replacing(path) as beside:
+            beside.write_text(self.render(), encoding="utf-8")
+        return Path(path)
 
     def _add(self, markup: str) -> None:
         if not self._sections:

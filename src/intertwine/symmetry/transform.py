@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from intertwine.errors import InputError
+from intertwine.files import replacing
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.classes import mix
 from intertwine.symmetry.structure import Structure
@@ -87,7 +88,6 @@ class Element:
         """Write a safetensors file whose JSON header says what it is."""
         from safetensors.torch import save_file
 
-        path = Path(path)
         tensors = {
             "relabel": torch.from_numpy(self.relabel.copy()),
             "log_scale": torch.from_numpy(self.log_scale.copy()),
@@ -95,9 +95,8 @@ class Element:
             **{f"linear.{k}": torch.from_numpy(np.ascontiguousarray(m)) for k, m in self.linear.items()},
         }
         header = {"format": "intertwine element 1", "structure": fingerprint(self.structure)}
-        beside = path.with_name(path.name + ".part")
-        save_file(tensors, beside, metadata={"intertwine": json.dumps(header)})
-        beside.replace(path)
+        with replacing(path) as beside:
+            save_file(tensors, beside, metadata={"intertwine": json.dumps(header)})
 
 
 def load_element(structure: Structure, path: str | Path) -> Element:

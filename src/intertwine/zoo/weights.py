@@ -6,10 +6,8 @@ model changes only if every name, shape and value is right.
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
-import tempfile
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import WeightsError
+from intertwine.files import replacing
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -81,21 +80,9 @@ def save_weights(state: Mapping[str, Tensor] | nn.Module, path: str | Path) -> P
     blob = save(
         {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
     )
-    path = Path(path)
-    try:
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(blob)
-            # mkstemp makes private files; give it the mode a plain open() would
-            os.chmod(beside, path.stat().st_mode & 0o777 if path.exists() else 0o644)
-            os.replace(beside, path)
-        except BaseException:
-            Path(beside).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise WeightsError(f"cannot write {path}: {error.strerror}") from error
-    return path
+    with replacing(path) as beside:
+        beside.write_bytes(blob)
+    return Path(path)
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
