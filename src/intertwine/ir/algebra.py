@@ -288,10 +288,10 @@ class Algebra:
             if kind.degree == 1:
                 return scale
         out = self.ledger.fresh_scales(scale.shape)
-        self.ledger.equation((scale, out), (kind.degree, -1.0), None)
-        if kind.sign == "odd":
-            self.ledger.equation((scale, out), None, (1, 1))
-        else:
+        # Where the sign of the operand is 0 already, "equal signs" says all there is to say.
+        same_sign = kind.sign == "odd" or kind.scalars == "positive"
+        self.ledger.equation((scale, out), (kind.degree, -1.0), (1, 1) if same_sign else None)
+        if not same_sign:
             self.ledger.zero(out, real=False)
         return out
 

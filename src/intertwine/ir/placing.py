@@ -46,9 +46,10 @@ def align(ledger: Ledger, values: list[Value], places: Sequence[tuple[int, int]]
     for v, d in places:
         names = {}
         for k, axis in enumerate(values[v].dims[d]):
-            if not axis.wild:
-                names[axis] = common.setdefault(k, axis)
-        values[v] = values[v].renamed(names)
+            if not axis.wild and common.setdefault(k, axis) is not axis:
+                names[axis] = common[k]
+        if names:
+            values[v] = values[v].renamed(names)
     return values
 
 

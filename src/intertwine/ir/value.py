@@ -75,11 +75,11 @@ class Value:
 
     def permuted(self, order: Sequence[int]) -> Value:
         """Dimensions in another order."""
-        return replace(self, dims=tuple(self.dims[i] for i in order))
+        return Value(tuple(self.dims[i] for i in order), self.factors, self.zero)
 
     def with_dims(self, dims: Iterable[tuple[Axis, ...]]) -> Value:
         """The same axes, grouped into dimensions in another way."""
-        return replace(self, dims=tuple(dims))
+        return Value(tuple(dims), self.factors, self.zero)
 
     def renamed(self, names: dict[Axis, Axis]) -> Value:
         """The same value on other axis objects of the same sizes."""

@@ -79,21 +79,24 @@ class _Facts:
         c, count = structure.classes, structure.classes.count
         self._keys = list(structure.span)
         starts = np.array([structure.span[k][0] for k in self._keys])
-        slot = np.searchsorted(starts, structure.coordinate_slot, side="right") - 1
-        pairs = np.unique(structure.coordinate_class * np.int64(len(starts) + 1) + slot)
+        sizes = np.diff(np.r_[starts, len(structure.labels)])
+        slot = np.repeat(np.arange(len(starts)), sizes)[structure.coordinate_slot]
+        pairs = np.sort(structure.coordinate_class * np.int64(len(starts) + 1) + slot)
+        pairs = pairs[np.diff(pairs, prepend=-1) != 0]
         self._cls, self._slot = np.divmod(pairs, len(starts) + 1)
         self.members = np.zeros(count, np.uint64)
         np.add.at(self.members, self._cls, mix(self._slot))
         self.reasons, self.reason = _reasons(structure)
         self.real, self.sign = _freedom(structure)
-        # Alone in its fibre, a class moves with its blocks only; a block holds others that move.
-        _, fibre, size = np.unique(
-            structure.ancestor_hash + mix(c.orbit), return_inverse=True, return_counts=True
-        )
-        moves = ~c.frozen & (size[fibre] > 1)
-        up = c.ancestors.tocoo()
         self.is_block = np.zeros(count, bool)
-        self.is_block[up.col[moves[up.row]]] = True
+        up = c.ancestors.tocoo()
+        if up.nnz:
+            # Alone in its fibre, a class moves with its blocks only; a block holds others that move.
+            _, fibre, size = np.unique(
+                structure.ancestor_hash + mix(c.orbit), return_inverse=True, return_counts=True
+            )
+            moves = ~c.frozen & (size[fibre] > 1)
+            self.is_block[up.col[moves[up.row]]] = True
 
     def slots(self, cls: int) -> list[tuple[str, int]]:
         """The slots (param, dim) in which a class occurs, in the order of the graph."""
@@ -155,12 +158,10 @@ def _freedom(structure: Structure) -> tuple[Ids, Ids]:
     """Class -> number of independent positive scalings and of signs."""
     count = structure.classes.count
     real, sign = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    _, first = np.unique(structure.component, return_index=True)
-    kinds = structure.scalings.kind_of[structure.scales[first]]
-    cls = structure.component_class
+    cls, kind = structure.component_class, structure.scalings.kind
     ok = cls >= 0
-    np.add.at(real, cls[ok], np.array([k.real.shape[1] for k in structure.scalings.kinds])[kinds[ok]])
-    np.add.at(sign, cls[ok], np.array([k.sign.shape[1] for k in structure.scalings.kinds])[kinds[ok]])
+    np.add.at(real, cls[ok], np.array([k.real.shape[1] for k in structure.scalings.kinds])[kind[ok]])
+    np.add.at(sign, cls[ok], np.array([k.sign.shape[1] for k in structure.scalings.kinds])[kind[ok]])
     return real, sign
 
 

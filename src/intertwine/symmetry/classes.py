@@ -239,12 +239,12 @@ def ambiguous_labels(ledger: Ledger, classes: Classes, slots: Ids, labels: Ids) 
     where there is only one) and the labels for which it cannot.
     """
     key = _hash_rows(classes.coordinates[labels]) + mix(slots + (1 << 46))
-    _, which, size = np.unique(key, return_inverse=True, return_counts=True)
-    twice = size[which] > 1
     copy = np.zeros(len(labels), np.uint64)
     merged = _merged_blocks(ledger, classes)
-    if not twice.any() and not merged:
+    if not merged and not (np.diff(np.sort(key)) == 0).any():
         return copy, np.zeros(0, np.int64)
+    _, which, size = np.unique(key, return_inverse=True, return_counts=True)
+    twice = size[which] > 1
     chosen = np.concatenate([labels[twice], *(child for child, _ in merged)])
     colour = _label_colours(ledger, classes, np.unique(classes.of[chosen]))
     copy[twice] = colour[labels[twice]]

@@ -31,9 +31,11 @@ class Kind:
 
 @dataclass(frozen=True)
 class Scalings:
-    """All rescalings. component: scale -> component number, -1 for scales that cannot move."""
+    """All rescalings. component: scale -> number of its component; kind: component -> index of its kind."""
 
     kinds: tuple[Kind, ...]
+    component: Ids
+    kind: Ids
     kind_of: Ids
     row_of: Ids
     local_of: Ids
@@ -49,7 +51,7 @@ def solve_scales(ledger: Ledger) -> Scalings:
     n = ledger.scales
     terms, origin = _table(ledger)
     component = _components(terms, n)
-    local, sizes = _local_numbers(component)
+    local, sizes, members = _local_numbers(component)
     rows, term_of = _equation_rows(ledger, terms, origin, component, local)
     signature = mix(sizes.astype(np.int64))
     if len(rows):
@@ -67,7 +69,6 @@ def solve_scales(ledger: Ledger) -> Scalings:
     else:
         first = last = np.zeros(len(sizes), np.int64)
     _, representative, kind = np.unique(signature, return_index=True, return_inverse=True)
-    members = np.argsort(component * np.int64(max(n, 1)) + local, kind="stable")
     offset = np.r_[0, np.cumsum(sizes)]
     kinds = []
     row_of_component = np.zeros(len(sizes), np.int64)
@@ -78,7 +79,7 @@ def solve_scales(ledger: Ledger) -> Scalings:
         system = [(ledger.equations[e], row) for row, e in _rows_of(rows, term_of, first[r], last[r])]
         real, sign = _null_spaces(system, int(sizes[r]))
         kinds.append(Kind(scales, real, sign))
-    return Scalings(tuple(kinds), kind[component], row_of_component[component], local)
+    return Scalings(tuple(kinds), component, kind, kind[component], row_of_component[component], local)
 
 
 def _table(ledger: Ledger) -> tuple[Ids, Ids]:
@@ -118,13 +119,13 @@ def _components(terms: Ids, n: int) -> Ids:
     return connected_components(coo_array(edges, shape=(n, n)), directed=False)[1].astype(np.int64)
 
 
-def _local_numbers(component: Ids) -> tuple[Ids, Ids]:
-    """Number the scales of each component 0, 1, ... in the order in which they were made."""
+def _local_numbers(component: Ids) -> tuple[Ids, Ids, Ids]:
+    """Number the scales of each component as they were made: (numbers, sizes, scales by component)."""
     order = np.argsort(component, kind="stable")
     sizes = np.bincount(component)
     local = np.empty_like(component)
     local[order] = np.arange(len(component)) - np.repeat(np.r_[0, np.cumsum(sizes)[:-1]], sizes)
-    return local, sizes
+    return local, sizes, order
 
 
 def _equation_rows(ledger: Ledger, terms: Ids, origin: Ids, component: Ids, local: Ids) -> tuple[Ids, Ids]:

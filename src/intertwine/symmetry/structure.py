@@ -38,11 +38,7 @@ class Structure:
         self.scalings: Scalings = solve_scales(inference.ledger)
         self._index()
         # Position -> number of its scale component, over all slots.
-        key = (
-            self.scalings.kind_of[self.scales] * np.int64(len(self.scalings.row_of))
-            + self.scalings.row_of[self.scales]
-        )
-        self.component = np.unique(key, return_inverse=True)[1]
+        self.component = self.scalings.component[self.scales]
         up = self.classes.ancestors.tocoo()
         self.ancestor_hash = np.zeros(self.classes.count, np.uint64)
         np.add.at(self.ancestor_hash, up.row, mix(up.col))
@@ -77,7 +73,7 @@ class Structure:
     def _component_classes(self) -> Ids:
         """Scale component -> the class it rescales: the deepest one that all its positions share, or -1."""
         component = self.component
-        n = int(component.max(initial=-1)) + 1
+        n = len(self.scalings.kind)
         count = self.classes.count
         rows = component[self.coordinate_slot]
         votes = (
