@@ -12,7 +12,7 @@ from torch import fx
 
 from intertwine.ir.ledger import ANY_NONLINEAR, Ids, Ledger
 from intertwine.ir.placing import project
-from intertwine.ir.value import Axis, Factor, Value, fixed, parameter
+from intertwine.ir.value import Factor, Value, fixed, parameter
 from intertwine.rules import Context, find_rule
 from intertwine.trace.export import Traced, where
 
@@ -48,10 +48,9 @@ class Inference:
 class GraphContext(Context):
     """The primitives, and what the graph knows about weights."""
 
-    def __init__(self, result: Inference, traced: Traced) -> None:
+    def __init__(self, result: Inference) -> None:
         super().__init__(result.ledger)
         self.result = result
-        self.node: fx.Node | None = None
         self._weight_of: dict[int, str] = {}
         self._users: dict[str, list[fx.Node]] = {}
         self._grouped: dict[tuple[str, int], Value] = {}
@@ -119,7 +118,7 @@ def infer(traced: Traced) -> Inference:
     """Run every node's rule; freeze what no rule explains."""
     ledger = Ledger()
     result = Inference(ledger)
-    ctx = GraphContext(result, traced)
+    ctx = GraphContext(result)
     env: dict[fx.Node, Any] = {}
     for node in traced.graph.nodes:
         if node.op == "placeholder":
@@ -159,7 +158,7 @@ def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
         return env[node.args[0]][node.args[1]]  # type: ignore[index]
     args = fx.node.map_arg(node.args, lambda n: env[n])
     kwargs = fx.node.map_arg(node.kwargs, lambda n: env[n])
-    ctx.node, ctx.op, ctx.shapes = node, str(node.target).removeprefix("aten."), _shapes(node)
+    ctx.op, ctx.shapes = str(node.target).removeprefix("aten."), _shapes(node)
     ctx.ledger.at(f"{ctx.op} at {where(node)}")
     found = find_rule(node.target)
     if found is not None:
@@ -188,4 +187,4 @@ def _shapes(node: fx.Node) -> list[tuple[int, ...]]:
     return [tuple(int(s) for s in v.shape) for v in _flat(value) if isinstance(v, torch.Tensor)]
 
 
-__all__ = ["Axis", "Inference", "Slot", "infer"]
+__all__ = ["Inference", "Slot", "infer"]
