@@ -14,7 +14,7 @@ import intertwine
 PACKAGE = Path(intertwine.__file__).parent
 
 # A folder may import from its own level's folder itself and from lower levels only.
-ALGORITHMS = {"merge", "similarity", "explore"}
+ALGORITHMS = {"merge", "align", "stitch", "similarity", "explore"}
 LEVELS = [
     {"errors"},
     {"files"},
@@ -24,7 +24,9 @@ LEVELS = [
     {"symmetry"},
     ALGORITHMS,
     {"zoo", "data"},
+    {"train"},
     {"report"},
+    {"sweep"},
     {"recipes", "coverage", "demo"},
     {"cli"},
 ]

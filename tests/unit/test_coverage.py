@@ -7,7 +7,7 @@ import json
 import pytest
 
 from intertwine.cli import main
-from intertwine.coverage import Row, render, survey, targets
+from intertwine.coverage import Row, catalogue, render, smallest_of_each, survey, targets
 from intertwine.errors import InputError, NotFound
 
 
@@ -36,9 +36,27 @@ def test_limits(tmp_path):
     assert slow[0].status == "failed" and "took more than" in slow[0].error
 
 
-def test_dedupe_names_the_model_it_is_like(tmp_path):
-    rows = survey(["zoo:vgg11", "zoo:vgg13"], tmp_path / "rows.json", dedupe=True)
-    assert [r.status for r in rows] == ["exact", "same"] and rows[1].like == "zoo:vgg11"
+def test_catalogue_tells_architectures_apart_and_is_kept(tmp_path):
+    path = tmp_path / "rows.catalogue.json"
+    names = ["zoo:vgg13", "zoo:vgg11", "zoo:lenet5"]
+    entries = catalogue(names, path)
+    assert not any(e.error for e in entries) and entries[0].parameters > entries[1].parameters > 0
+    like = smallest_of_each(entries, lambda e: e.architecture)
+    assert like == {"zoo:vgg11": "zoo:vgg11", "zoo:vgg13": "zoo:vgg11", "zoo:lenet5": "zoo:lenet5"}
+    path.write_text(path.read_text().replace('"zoo:vgg13", "module": "', '"zoo:vgg13", "module": "marked.'))
+    assert catalogue(names, path)[0].module.startswith("marked.")
+
+
+def test_a_model_that_does_not_run_without_numbers_stands_for_itself(tmp_path):
+    first, second = catalogue(["zoo:missing", "zoo:other"], tmp_path / "c.json")
+    assert first.error and first.architecture != second.architecture
+
+
+def test_like_names_the_model_that_was_run(tmp_path):
+    like = {"zoo:vgg11": "zoo:vgg11", "zoo:vgg13": "zoo:vgg11", "zoo:gone": "zoo:missing"}
+    rows = survey(list(like), tmp_path / "rows.json", like=like)
+    assert [r.status for r in rows] == ["exact", "same", "failed"]
+    assert rows[1].like == "zoo:vgg11" and rows[2].error
 
 
 def test_targets():

@@ -30,10 +30,10 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--library", required=True, choices=("zoo", "torchvision", "timm", "hf", "diffusers"))
     parser.add_argument("--filter", default="*", metavar="GLOB", help="only names that match (default: *)")
-    parser.add_argument("--each-module", action="store_true", help="timm: the smallest model of every module")
+    parser.add_argument("--each-module", action="store_true", help="only the smallest model of every module")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="the I-th of N parts of the list")
     parser.add_argument(
-        "--dedupe", action="store_true", help="skip models with the module and ops of another"
+        "--dedupe", action="store_true", help="of models with the same module and ops, run the smallest"
     )
     parser.add_argument("--jobs", type=positive_int, default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--seconds", type=float, default=600, help="time limit a model (default: 600)")
@@ -51,11 +51,12 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from intertwine.cli.output import log, print_json, print_table, progress, write_text
-    from intertwine.coverage import render, survey, targets
+    from intertwine.coverage import render, survey
 
-    specs = _shard(targets(args.library, args.filter, args.each_module), args.shard)
+    specs, like = _choose(args)
     console = log()
-    with progress(f"{args.library}: {len(specs)} models", len(specs)) as advance:
+    runs = len(set(like.values()) if like else specs)
+    with progress(f"{args.library}: {runs} models", runs) as advance:
 
         def tell(row: Any) -> None:
             advance()
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             jobs=args.jobs,
             seconds=args.seconds,
             gigabytes=args.gigabytes,
-            dedupe=args.dedupe,
+            like=like,
             progress=tell,
         )
     if args.markdown:
@@ -79,6 +80,27 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_table(f"{args.library}: {len(rows)} models", list(counts), [list(counts.values())])
     return 1 if counts["wrong"] else 0
+
+
+def _choose(args: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
+    """The models of this shard, and for --dedupe the model that stands for each."""
+    from pathlib import Path
+
+    from intertwine.cli.output import progress
+    from intertwine.coverage import catalogue, smallest_of_each, targets
+
+    specs = targets(args.library, args.filter)
+    if not (args.each_module or args.dedupe):
+        return _shard(specs, args.shard), {}
+    kept = Path(args.out).with_suffix(".catalogue.json")
+    with progress(f"{args.library}: modules and ops", len(specs)) as advance:
+        entries = catalogue(specs, kept, advance)
+    if args.each_module:
+        return _shard(sorted(set(smallest_of_each(entries, lambda e: e.module).values())), args.shard), {}
+    like = smallest_of_each(entries, lambda e: e.architecture)
+    mine = set(_shard(sorted(set(like.values())), args.shard))
+    like = {spec: first for spec, first in like.items() if first in mine}
+    return sorted(like), like
 
 
 def _shard(specs: list[str], text: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ class Row:
     """What the survey found out about one model.
 
     status: exact; wrong (a claimed symmetry does not hold); unproved (a wrong action changes nothing either);
-    same (its ops and module are those of `like`, which was verified); failed, with the error.
+    same (its module and ops are those of `like`, which is exact); failed, with the error.
     """
 
     model: str
@@ -35,7 +35,6 @@ class Row:
     frozen: dict[str, str] = field(default_factory=dict)
     unknown_ops: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
-    signature: str = ""
     like: str = ""
     error: str = ""
 
@@ -47,12 +46,12 @@ def survey(
     jobs: int = 1,
     seconds: float = 600.0,
     gigabytes: float = 10.0,
-    dedupe: bool = False,
+    like: Mapping[str, str] | None = None,
     progress: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
     """Verify every model of `specs` that `out` does not hold yet, and keep all rows in `out`.
 
-    dedupe: a model with the same defining module and the same set of ops as an earlier one is not run again.
+    like: models that are not run because they have the architecture of another (see `catalogue`).
     """
     from joblib import Parallel, delayed
 
@@ -62,23 +61,27 @@ def survey(
     context.set_forkserver_preload(["intertwine.coverage.worker"])
 
     def visit(spec: str) -> None:
-        known = {row.signature: row.model for row in rows.values() if row.signature and not row.like}
-        row = _isolated(context, spec, known if dedupe else {}, seconds, gigabytes)
-        rows[spec] = row
+        rows[spec] = row = _isolated(context, spec, seconds, gigabytes)
         write_rows(path, [rows[s] for s in sorted(rows)])
         progress(row)
 
-    todo = [spec for spec in specs if spec not in rows]
+    first = {spec: (like or {}).get(spec, spec) for spec in specs}
+    todo = [spec for spec in dict.fromkeys(first.values()) if spec not in rows]
     # Threads only wait for processes here.
     Parallel(n_jobs=jobs, backend="threading")(delayed(visit)(spec) for spec in todo)
-    return [rows[spec] for spec in specs]
+    return [rows[spec] if spec in rows else _alike(spec, rows[first[spec]]) for spec in specs]
 
 
-def _isolated(context: Any, spec: str, known: dict[str, str], seconds: float, gigabytes: float) -> Row:
+def _alike(spec: str, row: Row) -> Row:
+    status = "same" if row.status == "exact" else row.status
+    return Row(spec, status, like=row.model, error=row.error)
+
+
+def _isolated(context: Any, spec: str, seconds: float, gigabytes: float) -> Row:
     from intertwine.coverage.worker import work
 
     receive, send = context.Pipe(duplex=False)
-    process = context.Process(target=work, args=(send, spec, known, gigabytes))
+    process = context.Process(target=work, args=(send, spec, gigabytes))
     process.start()
     send.close()
     try:

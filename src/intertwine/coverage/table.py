@@ -28,7 +28,7 @@ def render(title: str, rows: Sequence[Row]) -> str:
     lines += [text, ""]
     if any(r.status == "same" for r in rows):
         same = sum(r.status == "same" for r in rows)
-        lines += [f"{same} of them share module and ops with another row and were inferred, not run.", ""]
+        lines += [f"{same} of them have the module and the ops of another row and were not run.", ""]
     seconds = [r.seconds for r in rows if r.seconds]
     if seconds:
         whole = median(sum(s.values()) for s in seconds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from fnmatch import fnmatchcase
 
 import torch
@@ -19,19 +18,14 @@ FAMILIES = """
 """.split()
 
 
-def targets(library: str, pattern: str = "*", each_module: bool = False) -> list[str]:
-    """MODEL strings of a library whose names match a shell pattern.
-
-    each_module: of timm, only the smallest model of every module.
-    """
+def targets(library: str, pattern: str = "*") -> list[str]:
+    """MODEL strings of a library whose names match a shell pattern."""
     if library not in LIBRARIES:
         raise InputError(f"unknown library {library!r}", do=f"use one of {', '.join(LIBRARIES)}")
     names = _names(library)
     found = [n for n in names if fnmatchcase(n, pattern)]
     if not found:
         raise NotFound(f"no model of {library} matches {pattern!r}", do=f"{library} has {len(names)} models")
-    if library == "timm" and each_module:
-        found = _smallest(found)
     return [f"{library}:{n}" for n in found]
 
 
@@ -52,32 +46,6 @@ def _names(library: str) -> list[str]:
 
         return list(diffusion.names())
     return list(FAMILIES)
-
-
-def _smallest(names: list[str]) -> list[str]:
-    """The model with the fewest parameters of every module, counted without allocating any."""
-    from timm.models import model_entrypoint
-
-    best: dict[str, tuple[int, str]] = {}
-    for name in names:
-        module = model_entrypoint(name).__module__
-        size = parameter_count(f"timm:{name}")
-        if size is not None:
-            best[module] = min(best.get(module, (size, name)), (size, name))
-    return [name for _, name in sorted(best.values())]
-
-
-def parameter_count(spec: str) -> int | None:
-    """Parameters of a timm model, built on the meta device; None if it cannot be built there."""
-    import timm
-
-    try:
-        with torch.device("meta"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model = timm.create_model(spec.removeprefix("timm:"), pretrained=False)
-    except Exception:  # whatever a third party's constructor does on meta tensors, it is only not counted
-        return None
-    return sum(p.numel() for p in model.parameters())
 
 
 def build(spec: str) -> Source:

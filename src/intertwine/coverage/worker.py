@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import warnings
 from dataclasses import asdict
 from multiprocessing.connection import Connection
@@ -21,13 +20,13 @@ for library in ("torchvision", "timm"):
         import_vision(library)
 
 
-def work(send: Connection, spec: str, known: dict[str, str], gigabytes: float) -> None:
+def work(send: Connection, spec: str, gigabytes: float) -> None:
     """Verify one model and send its row."""
     torch.set_num_threads(1)
     limit_memory(gigabytes)
     warnings.simplefilter("ignore")
     try:
-        row = _row(spec, known)
+        row = _row(spec)
     except MemoryError:
         row = Row(spec, "failed", error=f"needs more than {gigabytes:g} GB")
     except Exception as error:  # any failure of a third party's model is a result of the survey
@@ -36,15 +35,10 @@ def work(send: Connection, spec: str, known: dict[str, str], gigabytes: float) -
     send.send(asdict(row))
 
 
-def _row(spec: str, known: dict[str, str]) -> Row:
+def _row(spec: str) -> Row:
     source = build(spec)
     count = sum(p.numel() for p in source.model.parameters())
     symmetry = trace(source.model, source.example, source.kwargs)
-    ops = sorted({str(n.target) for n in symmetry.traced.graph.nodes if n.op == "call_function"})
-    module = type(source.model).__module__
-    signature = hashlib.sha256("\n".join([module, *ops]).encode()).hexdigest()[:16]
-    if signature in known:
-        return Row(spec, "same", count, signature=signature, like=known[signature], axes=len(symmetry.axes))
     report = verify(source.model, source.example, kwargs=source.kwargs, symmetry=symmetry)
     return Row(
         spec,
@@ -57,5 +51,4 @@ def _row(spec: str, known: dict[str, str]) -> Row:
         {name: reason for name, reason in report.frozen.items() if not reason.startswith("it is an output")},
         tuple(report.unknown_ops),
         {k: round(v, 3) for k, v in report.seconds.items()},
-        signature,
     )
