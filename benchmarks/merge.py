@@ -5,20 +5,22 @@
 
 Both sides must merge the same pairs, or it fails. The naive side does what Algorithm 1 and the released code
 do: one matrix product for each weight of the axis at every merge. Growth: time of one axis of width 256 to
-4096.
+4096. Large: the 4096 x 25088 layer of an ImageNet VGG16, all its merges, and the memory that it takes.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import time
 
 import torch
 from torch import Tensor, nn
 
 from intertwine import trace, zoo
-from intertwine.merge.ifm import Target, merge_axis, merge_interleaved, merge_layerwise
+from intertwine.merge.ifm import merge_axis, merge_interleaved, merge_layerwise
 from intertwine.merge.places import Place, find_axes, find_places, float64_weights
+from intertwine.merge.working import Target
 
 Pairs = list[tuple[int, int]]
 
@@ -123,6 +125,24 @@ def growth(widths: list[int], fan: int) -> None:
         print(f"| {width} | {product:.3f} | {seconds:.2f} | {rest / width**2 * 1e9:.0f} |", flush=True)
 
 
+def large(width: int, fan_in: int, fan_out: int) -> None:
+    """All merges of one float32 layer and its reader; peak memory above the weights, in units of them."""
+    torch.manual_seed(0)
+    weights = {"w": torch.randn(width, fan_in), "v": torch.randn(fan_out, width)}
+    held = sum(w.numel() * w.element_size() for w in weights.values())
+    where = torch.arange(width).numpy()[:, None]
+    target = Target("a", width, (Place("w", 0, "out", where), Place("v", 1, "in", where)), True)
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, time.perf_counter()
+    merges = merge_axis(target, weights, 1.0, 1.0)
+    seconds = time.perf_counter() - start
+    more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    square = width * width * 8
+    print("\n| layer | merges | seconds | memory above the weights | the same in d x d float64 matrices |")
+    print("|---|---|---|---|---|")
+    size = f"{width} x {fan_in}"
+    print(f"| {size} | {len(merges)} | {seconds:.0f} | {more / held:.2f} x | {more / square:.1f} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -134,6 +154,7 @@ def main() -> None:
     parser.add_argument("--orders", default="layerwise,interleaved")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--widths", default="256,512,1024,2048,4096")
+    parser.add_argument("--large", default="4096,25088,4096", help="width, fan-in, fan-out; empty to skip")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     model: nn.Module = zoo.build("vgg16")
@@ -147,6 +168,8 @@ def main() -> None:
         compare(targets, weights, args.beta, args.max_ratio, order == "interleaved")
     if args.widths:
         growth([int(w) for w in args.widths.split(",")], 1024)
+    if args.large:
+        large(*(int(n) for n in args.large.split(",")))
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def ward_merges(gram: np.ndarray) -> tuple[Merge, ...]:
     size = len(gram)
     if size < 2:
         return ()
-    table = distances([gram], np.ones(size, bool))
+    table = distances([gram])
     np.fill_diagonal(table, 0.0)
     tree = linkage(squareform(np.sqrt((table + table.T) / 2), checks=False), "ward")
     first = list(range(size))

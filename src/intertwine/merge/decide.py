@@ -16,11 +16,12 @@ from intertwine.merge.cluster import folded_gram, kmeans_merges, magnitude_merge
 from intertwine.merge.combine import rescale
 from intertwine.merge.eliminate import eliminate, make_up
 from intertwine.merge.gauge import find_gauge
-from intertwine.merge.ifm import Target, merge_axis, merge_interleaved, merge_layerwise
+from intertwine.merge.ifm import merge_axis, merge_interleaved, merge_layerwise
 from intertwine.merge.places import check_beta, find_axes, find_places, float64_weights, sums_first
 from intertwine.merge.plan import AxisPlan, Merge, MergePlan, PlacePlan
 from intertwine.merge.readers import Reading, find_readings, measure_moments, propagate_moments
 from intertwine.merge.rigid import Inputs, find_rigid
+from intertwine.merge.working import Target
 from intertwine.symmetry import Axis, Symmetry
 
 METHODS = ("moments", "ifm", "ward", "folding", "magnitude")

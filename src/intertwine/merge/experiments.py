@@ -13,10 +13,11 @@ from torch import nn
 
 from intertwine.errors import InputError
 from intertwine.merge.decide import PAPER_BETAS, Options, Planner
-from intertwine.merge.ifm import Interleaved, Target, gram
+from intertwine.merge.ifm import Interleaved
 from intertwine.merge.pairs import distances
 from intertwine.merge.places import find_axes, find_places, float64_weights
 from intertwine.merge.shrink import apply_merge
+from intertwine.merge.working import Target, gram
 from intertwine.symmetry import Symmetry
 
 Score = Callable[[nn.Module], float]
@@ -35,7 +36,7 @@ def normalized_distances(model: nn.Module, symmetry: Symmetry, axis: str) -> np.
     target = Target(axis, found.size, find_places(symmetry, found), True)
     weights = float64_weights(symmetry, model)
     sides = [gram(side, weights, found.size) for side in target.matrices(weights)]
-    table = distances(sides, np.ones(found.size, bool))
+    table = distances(sides)
     np.fill_diagonal(table, 0.0)
     return table / max(float(table.max()), 1e-300)
 

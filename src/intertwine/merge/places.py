@@ -36,9 +36,10 @@ class Place:
 
     def rows(self, tensor: Tensor) -> Tensor:
         """(channels, everything else): the slices of all channels."""
-        index = torch.from_numpy(self.where.reshape(-1)).to(tensor.device)
-        picked = tensor.index_select(self.dim, index).movedim(self.dim, 0)
-        return picked.reshape(len(self.where), -1)
+        index = self.where.reshape(-1)
+        if not np.array_equal(index, np.arange(tensor.shape[self.dim])):  # the whole dimension needs no copy
+            tensor = tensor.index_select(self.dim, torch.from_numpy(index).to(tensor.device))
+        return tensor.movedim(self.dim, 0).reshape(len(self.where), -1)
 
 
 def find_places(symmetry: Symmetry, axis: Axis) -> tuple[Place, ...]:
