@@ -71,7 +71,7 @@ def main() -> None:
         for share, plan in zip(shares, plans, strict=True):
             small = apply_merge(model, plan)
             if repair == "data":
-                small = reestimate_norms(small, images)
+                small = reestimate_norms(small, images, model, plan)
             kept = sum(p.numel() for p in small.parameters()) / full
             accuracy = evaluate(small, test).accuracy
             point = {"model": args.model, "method": method, "repair": repair, "target": share, "kept": kept}

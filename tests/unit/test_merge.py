@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from intertwine.merge import (
     save_merged,
     widen,
 )
+from intertwine.merge.cluster import mean_variances
 from intertwine.merge.moments import propagate_moments
 from intertwine.merge.rigid import find_rigid
 
@@ -109,6 +111,34 @@ def test_repair_moves_the_outputs_closer(digits: zoo.Source, digits_symmetry: Sy
             error = apply_merge(digits.model, plan)(images[:100]) - digits.model(images[:100])
         errors[repair] = float(error.square().mean())
     assert errors["data"] < errors["weights"] < errors["none"]
+
+
+def test_data_measures_only_what_merging_changed(digits: zoo.Source, digits_symmetry: Symmetry) -> None:
+    """Nothing merged: nothing changes. Something merged: every norm sees what the original's norm saw."""
+    images = torch.randn(64, 1, 8, 8)
+    plan = plan_merge(digits.model, digits_symmetry, target_params=0.6, check=False)
+    nothing = replace(plan, axes=tuple(replace(a, merges=(), readers=()) for a in plan.axes))
+    same = reestimate_norms(digits.model, [images], digits.model, nothing).state_dict()
+    for name, tensor in digits.model.state_dict().items():
+        torch.testing.assert_close(same[name], tensor)
+    small = apply_merge(digits.model, plan)
+    renewed = reestimate_norms(small, [images], digits.model, plan)
+    assert not torch.allclose(renewed(images), small(images))
+    with torch.no_grad():
+        errors = [float((net(images) - digits.model(images)).square().mean()) for net in (small, renewed)]
+    assert errors[1] < errors[0]
+
+
+def test_folding_tells_norms_how_much_a_mean_varies(digits: zoo.Source, digits_symmetry: Symmetry) -> None:
+    equal, opposite = np.array([[1.0, 2.0], [2.0, 4.0]]), np.array([[1.0, 0.0], [-1.0, 0.0]])
+    assert mean_variances(equal, [[0, 1]]) == pytest.approx([1.0])
+    assert mean_variances(opposite, [[0, 1]]) == pytest.approx([0.5])
+    plan = plan_merge(digits.model, digits_symmetry, method="folding", target_params=0.6, check=False)
+    assert MergePlan.from_json(plan.to_json()) == plan
+    plain = replace(plan, axes=tuple(replace(a, variances=()) for a in plan.axes))
+    name = next(p.param for p in plan.axes[0].places if p.role == "var")
+    told, untold = (apply_merge(digits.model, p).state_dict()[name] for p in (plan, plain))
+    torch.testing.assert_close(told, (untold + 1e-5) * torch.tensor(plan.axes[0].variances) - 1e-5)
 
 
 def test_the_callers_model_is_untouched(digits: zoo.Source, digits_symmetry: Symmetry) -> None:

@@ -214,7 +214,9 @@ class Job:
         from intertwine.merge import apply_merge, reestimate_norms
 
         small = apply_merge(self.source.model, plan)
-        return reestimate_norms(small, self.batches) if self.batches is not None else small
+        if self.batches is None:
+            return small
+        return reestimate_norms(small, self.batches, self.source.model, plan)
 
     def measure(self, plan: MergePlan) -> tuple[dict[str, Any], nn.Module]:
         """The numbers of the JSON report, from the smaller model that really runs."""

@@ -90,6 +90,18 @@ def kmeans_merges(rows: np.ndarray, clusters: int, seed: int = 0) -> tuple[Merge
     return tuple(merges)
 
 
+def mean_variances(rows: np.ndarray, classes: Sequence[Sequence[int]]) -> tuple[float, ...]:
+    """For each class, var(mean) / mean(var) if features correlate as the weights that make them do.
+
+    (N + (N^2 - N) c) / N^2 with c the mean cosine: model folding's repair of batch norms without data.
+    At least 1 / N, that of uncorrelated features.
+    """
+    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
+    return tuple(
+        max(float(np.square(unit[list(members)].mean(0)).sum()), 1.0 / len(members)) for members in classes
+    )
+
+
 def magnitude_merges(places: Sequence[Place], weights: Mapping[str, Tensor]) -> tuple[Merge, ...]:
     """Drop the channels with the smallest |in|^2 |out|^2 first; no other channel takes over what they did."""
     size = len(places[0].where)

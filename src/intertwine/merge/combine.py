@@ -101,7 +101,7 @@ def fold_axis(axis: AxisPlan, weights: dict[str, Tensor], norm: str) -> None:
             average = True
         weights[place.param] = fold(weights[place.param], place, classes, average)
     for roles in norms.values():
-        _fold_norm(roles, classes, weights, axis.sums_first)
+        _fold_norm(roles, axis, weights)
 
 
 def absorb(place: Place, reader: Reader, drop: Sequence[int], weights: dict[str, Tensor]) -> None:
@@ -150,16 +150,18 @@ def norm_line(roles: Mapping[str, Place], weights: Mapping[str, Tensor]) -> tupl
     return slope, offset
 
 
-def _fold_norm(
-    roles: Mapping[str, Place], classes: Classes, weights: dict[str, Tensor], sums_first: bool
-) -> None:
-    place, eps = roles["var"], roles["var"].shift
+def _fold_norm(roles: Mapping[str, Place], axis: AxisPlan, weights: dict[str, Tensor]) -> None:
+    place, eps, classes = roles["var"], roles["var"].shift, axis.classes()
     slope, offset = (fold(x, place, classes, average=True) for x in norm_line(roles, weights))
     mean = fold(weights[roles["mean"].param], place, classes, average=True)
     var = fold(weights[place.param] + eps, place, classes, average=True)
-    held = torch.ones_like(mean)  # other axes on the same dimension stay as they are
-    for members in classes:
-        held[place.where[members[0]]] = float(len(members)) if sums_first else 1.0
+    held, shrunk = (
+        torch.ones_like(mean),
+        torch.ones_like(mean),
+    )  # other axes on the dimension stay as they are
+    for members, variance in zip(classes, axis.variances or [1.0] * len(classes), strict=True):
+        held[place.where[members[0]]] = float(len(members)) if axis.sums_first else 1.0
+        shrunk[place.where[members[0]]] = variance
     dead = var == 0
     if "gain" in roles and "shift" in roles:
         weights[roles["gain"].param] = held * slope * var.sqrt()
@@ -169,4 +171,4 @@ def _fold_norm(
         var = torch.where(dead, var, slope.square().reciprocal())
         mean = torch.where(dead, mean, -offset / slope)
     weights[roles["mean"].param] = held * mean
-    weights[place.param] = torch.where(dead, torch.ones_like(var), held.square() * var - eps)
+    weights[place.param] = torch.where(dead, torch.ones_like(var), held.square() * shrunk * var - eps)

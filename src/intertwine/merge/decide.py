@@ -12,7 +12,14 @@ from torch import Tensor, nn
 
 from intertwine.errors import InputError
 from intertwine.merge.budget import Sizes, fit_budget, uniform_widths
-from intertwine.merge.cluster import folded_gram, kmeans_merges, magnitude_merges, norm_gauge, ward_merges
+from intertwine.merge.cluster import (
+    folded_gram,
+    kmeans_merges,
+    magnitude_merges,
+    mean_variances,
+    norm_gauge,
+    ward_merges,
+)
 from intertwine.merge.combine import rescale
 from intertwine.merge.eliminate import eliminate, make_up
 from intertwine.merge.gauge import find_gauge
@@ -276,6 +283,8 @@ class Planner:
             if making:
                 rows = torch.cat([p.rows(weights[p.param]) for p in making], 1).cpu().numpy()
                 plan = replace(plan, merges=kmeans_merges(rows, widths[axis.name]))
+                if self.options.repair == "none":
+                    plan = replace(plan, variances=mean_variances(rows, plan.classes()))
             axes.append(plan)
         return replace(blank, axes=tuple(axes))
 

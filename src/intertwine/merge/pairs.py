@@ -47,7 +47,7 @@ class PairTable:
 
     def __init__(self, grams: Sequence[Matrix]) -> None:
         self.grams = list(grams)
-        self.norms = sum(np.diag(gram) for gram in self.grams)
+        self.norms = np.sum([np.diag(gram) for gram in self.grams], axis=0)
         size = len(self.grams[0])
         self.alive = np.ones(size, bool)
         self.living = size
@@ -87,10 +87,10 @@ class PairTable:
 
     def merge(self, keep: int, drop: int, coefficients: Sequence[Pair]) -> None:
         """Channel `keep` becomes a x_keep + b x_drop, with (a, b) for every Gram matrix; `drop` dies."""
-        inner, own = 0.0, 0.0
+        inner = np.zeros(len(self.alive))
         for gram, (a, b) in zip(self.grams, coefficients, strict=True):
-            found = combined(gram, keep, drop, a, b)
-            inner, own = inner + found, own + found[keep]
+            inner += combined(gram, keep, drop, a, b)
+        own = inner[keep]
         self.alive[drop] = False
         self.living -= 1
         self.norms[keep] = own

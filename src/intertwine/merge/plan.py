@@ -123,6 +123,7 @@ class AxisPlan:
 
     select: what makes the axis is not averaged, the kept channel stays as it is. readers: replace the plain
     sum or mean of the reading weights. costs: after each merge, its total cost, comparable across axes.
+    variances: for each class, var(mean) / mean(var) of its features, which batch norms are told.
     """
 
     name: str
@@ -133,6 +134,7 @@ class AxisPlan:
     select: bool = False
     readers: tuple[Reader, ...] = ()
     costs: tuple[float, ...] = ()
+    variances: tuple[float, ...] = ()
 
     @property
     def width(self) -> int:
@@ -152,7 +154,7 @@ class AxisPlan:
         """The first `count` merges."""
         if count == len(self.merges):
             return self
-        return replace(self, merges=self.merges[:count], costs=self.costs[:count], readers=())
+        return replace(self, merges=self.merges[:count], costs=self.costs[:count], readers=(), variances=())
 
 
 @dataclass(frozen=True)
@@ -222,4 +224,5 @@ def _axis_from(data: dict[str, Any]) -> AxisPlan:
         places.append(PlacePlan(**{**place, "where": where, "scale": scale}))
     readers = tuple(Reader.from_dict(r) for r in data["readers"])
     plain = {k: data[k] for k in ("name", "size", "sums_first", "select")}
-    return AxisPlan(merges=merges, places=tuple(places), readers=readers, costs=tuple(data["costs"]), **plain)
+    plain |= {k: tuple(data[k]) for k in ("costs", "variances")}
+    return AxisPlan(merges=merges, places=tuple(places), readers=readers, **plain)
