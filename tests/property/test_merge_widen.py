@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -72,10 +73,12 @@ def test_zoo(name: str, rescale: bool) -> None:
     check(f"zoo:{name}", 0, rescale)
 
 
+@pytest.mark.parametrize("rescale", [False, True])
 @pytest.mark.parametrize("name", LARGE)
-def test_large(name: str) -> None:
-    pytest.importorskip("torchvision")
-    check(f"torchvision:{name}", 0, rescale=False, input="1x3x224x224" if name == "vit_b_16" else "1x3x64x64")
+def test_large(name: str, rescale: bool) -> None:
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("needs the extra vision")
+    check(f"torchvision:{name}", 0, rescale, input="1x3x224x224" if name == "vit_b_16" else "1x3x64x64")
 
 
 @settings(max_examples=15, deadline=None)

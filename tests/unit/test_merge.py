@@ -120,7 +120,8 @@ def test_data_measures_only_what_merging_changed(digits: zoo.Source, digits_symm
     nothing = replace(plan, axes=tuple(replace(a, merges=(), readers=()) for a in plan.axes))
     same = reestimate_norms(digits.model, [images], digits.model, nothing).state_dict()
     for name, tensor in digits.model.state_dict().items():
-        torch.testing.assert_close(same[name], tensor)
+        if tensor.is_floating_point():
+            torch.testing.assert_close(same[name], tensor)
     small = apply_merge(digits.model, plan)
     renewed = reestimate_norms(small, [images], digits.model, plan)
     assert not torch.allclose(renewed(images), small(images))

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from intertwine.errors import InputError
 
 _EPILOG = """examples:
   intertwine reproduce --list
+  intertwine reproduce ifm-fig3a -o figures                 # quick: minutes, on small data
+  intertwine reproduce ifm-fig3a --preset paper -o figures  # the source's setting: needs CIFAR-10 and a GPU
   intertwine reproduce genni-fig1 --quick
-  intertwine reproduce genni-fig4 -o figures
+
+DIR gets a page, NAME.json with every number, and PNG files where kaleido is installed. A recipe that trains
+keeps its runs in DIR/runs and goes on with them when it is started again.
 """
 
 
@@ -20,13 +26,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "reproduce",
         help="make a figure of a source paper again",
-        description="Run the recipe of a figure: the paper's settings, or --quick for a look in seconds.",
+        description="Run the recipe of a figure: the source's setting, or a small one that takes minutes.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", nargs="?", metavar="RECIPE", help="a name from --list")
     parser.add_argument("--list", action="store_true", help="list the recipes and stop")
-    parser.add_argument("--quick", action="store_true", help="fewer inputs and grid points, seconds")
+    parser.add_argument("--preset", choices=("quick", "paper"), help="default: as --list says")
+    parser.add_argument("--quick", action="store_const", const="quick", dest="preset", help="--preset quick")
     parser.add_argument(
         "-o", "--output", metavar="DIR", default="reproduced", help="folder (default: reproduced)"
     )
@@ -36,15 +43,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> None:
     """List, or run one recipe."""
-    from intertwine.cli.output import log, print_json, print_table
+    from intertwine.cli.output import log, print_json, print_table, write_text
     from intertwine.recipes import find_recipe, recipes
 
     if args.list:
-        rows = [(r.name, r.title, r.source) for r in recipes().values()]
+        columns = ("name", "title", "source", "preset")
+        rows = [(r.name, r.title, r.source, r.preset) for r in recipes().values()]
         if args.json:
-            print_json([dict(zip(("name", "title", "source"), row, strict=True)) for row in rows])
+            print_json([dict(zip(columns, row, strict=True)) for row in rows])
         else:
-            print_table("recipes", ("name", "title", "source"), rows)
+            print_table("recipes", columns, rows)
         return
     if args.name is None:
         raise InputError("which figure?", do="give the name of a recipe, or --list")
@@ -64,10 +72,21 @@ def run(args: argparse.Namespace) -> None:
                 f"{now - began:6.0f} s  {done:,} of {total:,}  {message}", markup=False, highlight=False
             )
 
-    outcome = recipe.run(folder, args.quick, progress)
-    facts = {**outcome.facts, "quick": args.quick, "seconds": round(time.perf_counter() - began, 1)}
+    preset = args.preset or recipe.preset
+    outcome = recipe.run(folder, preset == "quick", progress)
+    facts = {**outcome.facts, "preset": preset, "seconds": round(time.perf_counter() - began, 1)}
+    claims = [asdict(claim) for claim in outcome.claims]
+    numbers = {"recipe": recipe.name, "source": recipe.source, **facts, "claims": claims}
+    numbers["differs"] = outcome.differs
+    written = [*outcome.files, folder / f"{recipe.name}.json"]
+    write_text(written[-1], json.dumps(numbers, indent=1, default=str) + "\n")
     if args.json:
-        print_json({"recipe": recipe.name, "files": [str(f) for f in outcome.files], **facts})
+        print_json({**numbers, "files": [str(f) for f in written]})
         return
-    print_table(f"{recipe.name}: {recipe.title}", ["", ""], list(facts.items()))
-    print(f"wrote {', '.join(str(f) for f in outcome.files)}")
+    shown = {key: value for key, value in facts.items() if not isinstance(value, (list, dict))}
+    print_table(f"{recipe.name}: {recipe.title}", ["", ""], list(shown.items()))
+    if claims:
+        print_table("against the source", ["", "source", "here"], [list(c.values()) for c in claims])
+    if outcome.differs:
+        log().print(f"What differs: {outcome.differs}", markup=False, highlight=False)
+    print(f"wrote {', '.join(str(f) for f in written)}")

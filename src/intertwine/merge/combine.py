@@ -155,10 +155,7 @@ def _fold_norm(roles: Mapping[str, Place], axis: AxisPlan, weights: dict[str, Te
     slope, offset = (fold(x, place, classes, average=True) for x in norm_line(roles, weights))
     mean = fold(weights[roles["mean"].param], place, classes, average=True)
     var = fold(weights[place.param] + eps, place, classes, average=True)
-    held, shrunk = (
-        torch.ones_like(mean),
-        torch.ones_like(mean),
-    )  # other axes on the dimension stay as they are
+    held, shrunk = torch.ones_like(mean), torch.ones_like(mean)  # 1 for other axes on the dimension
     for members, variance in zip(classes, axis.variances or [1.0] * len(classes), strict=True):
         held[place.where[members[0]]] = float(len(members)) if axis.sums_first else 1.0
         shrunk[place.where[members[0]]] = variance

@@ -1,8 +1,8 @@
 """Recipes: the figures of the source papers, each made again by one command.
 
-A recipe file of this package has a tuple `RECIPES`; adding a figure means adding a file. A recipe's `run`
-gets a folder, whether to be quick, and a function to report progress; it writes its figures into the folder
-and returns what it wrote and measured.
+A recipe file of this package has a tuple `RECIPES`; adding a figure means adding an entry or a file. A `run`
+gets a folder, whether to be quick, and a function to report progress; it writes its figures into
+the folder and returns what it wrote and measured, what the source reports, and what differs in the setting.
 """
 
 from __future__ import annotations
@@ -22,21 +22,36 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
+class Claim:
+    """What the source says about one thing, and what came out here."""
+
+    what: str
+    source: str
+    here: str
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """The files a recipe wrote, and its numbers."""
+    """The files a recipe wrote, its numbers, and how they stand to the source's."""
 
     files: tuple[Path, ...]
     facts: dict[str, Any] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()
+    differs: str = ""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One figure: its name on the command line, what it shows, and the function that makes it."""
+    """One figure: its name on the command line, what it shows, and the function that makes it.
+
+    preset: what runs if the command does not say; paper only where that takes minutes.
+    """
 
     name: str
     title: str
     source: str
     run: Callable[[Path, bool, Progress], Outcome]
+    preset: str = "quick"
 
 
 def recipes() -> dict[str, Recipe]:

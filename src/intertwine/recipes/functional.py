@@ -1,56 +1,276 @@
-"""Table 4.1 of source 003: two networks with one representation and opposite functions.
+"""Figures 3.1 to 3.5 and the CIFAR row of Table 3.1 of source 003: do similarity metrics tell of function?
 
-The source takes CIFAR-10 and a deep net; here the base is the net that ships with the package and the task is
-to tell two digits apart, so the numbers are of another scale. What must come out is the same: CKA and CCA of
-the features near 1, and outputs as far apart as they can be (JSD near ln 2 = 0.69 with nothing masked).
+paper: ResNet18 trained on CIFAR-100 and ImageNet32, tested on these and Pascal VOC; seven architectures for
+the relation; checkpoints of ResNet18 and VGG16 for the training path. quick: the same drawings on the digits
+of scikit-learn, where the three data sets are digits, digits turned by 90 degrees, and digits with noise.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from intertwine.recipes import Outcome, Progress, Recipe
+from intertwine.recipes import Claim, Outcome, Progress, Recipe
+from intertwine.recipes.nets import Net, load_net_data, make_net, train_net
+from intertwine.recipes.pages import write_outcome
 
-DIGITS = (3, 8)
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from intertwine.data import Dataset
+    from intertwine.similarity.experiments import Network, Source
+    from intertwine.train import Splits
+
+QUICK = (
+    "Digits of 8x8 pixels instead of CIFAR-100, ImageNet32 and Pascal VOC (turned by 90 degrees, with noise "
+    "in place of the other two), five convolutions instead of ResNet18."
+)
+SEEDS = (1, 2)
+CIFAR100, IMAGENET32, VOC = "torchvision:CIFAR100:data", "parquet:data/imagenet32", "imagefolder:data/voc"
 
 
-def existence_proof_page(folder: Path, quick: bool, progress: Progress) -> Outcome:
-    """Write the table as a page."""
-    from intertwine import collect, zoo
+@dataclass(frozen=True)
+class World:
+    """Nets by name (None: untrained) and test images by name of the data set."""
+
+    nets: dict[str, nn.Module]
+    images: dict[str, Tensor]
+    layer: str
+
+
+def digits_world(folder: Path, progress: Progress) -> World:
+    """Nets of two seeds trained on digits and on turned digits, untrained ones, and three test sets."""
+    import torch
+
+    net = Net("digits-vgg", "digits", "digits", {}, 15)
+    splits = load_net_data(net)
+    noise = torch.Generator().manual_seed(0)
+    images = {
+        "digits": splits.test.images,
+        "turned": splits.test.images.rot90(1, (2, 3)),
+        "noisy": splits.test.images + 0.3 * torch.randn(splits.test.images.shape, generator=noise),
+    }
+    turned = _turned(splits)
+    nets: dict[str, nn.Module] = {}
+    for seed in SEEDS:
+        nets[f"digits_s{seed}"] = train_net(net, splits, folder, seed, progress)[0]
+        other = replace(net, data="digits-turned")
+        nets[f"turned_s{seed}"] = train_net(other, turned, folder, seed, progress)[0]
+        nets[f"random_s{seed}"] = make_net(net, splits, 100 + seed)
+    return World(nets, images, "features.17")
+
+
+def _turned(splits: Splits) -> Splits:
+    from intertwine.train import Splits as Parts
+
+    def turn(part: Dataset) -> Dataset:
+        return replace(part, images=part.images.rot90(1, (2, 3)).contiguous())
+
+    return Parts("digits-turned", turn(splits.train), turn(splits.test))
+
+
+def paper_world(folder: Path, progress: Progress) -> World:
+    """ResNet18 of two seeds on CIFAR-100 and on ImageNet32, untrained ones, 5,800 test images of each set."""
     from intertwine.data import load_data
-    from intertwine.report.page import Page
-    from intertwine.similarity.experiments import existence_proof
 
-    model = zoo.load_weights(zoo.build("digits-vgg"), zoo.checkpoint("digits-vgg", 0))
-    parts = []
-    for split in ("train", "test"):
-        data = load_data("digits", split=split)
-        chosen = (data.labels == DIGITS[0]) | (data.labels == DIGITS[1])
-        features = collect(model, data.images[chosen], at="features.17")["features.17"].flatten(1)
-        parts.append((features, (data.labels[chosen] == DIGITS[1]).long()))
-    progress(1, 2, "training the heads")
-    rows = existence_proof(parts[0], parts[1], steps=100 if quick else 300)
-    page = Page("Same features, opposite functions")
-    page.section(
-        "Table 4.1 of source 003, on digits",
-        f"Two linear heads on one frozen base, {DIGITS[0]} against {DIGITS[1]}; the second is trained on "
-        "flipped labels. masked: the share of features that each head does not see.",
+    tasks = {"Cifar": Net("resnet18", CIFAR100, "ifm"), "Imagenet": Net("resnet18", IMAGENET32, "ifm")}
+    nets: dict[str, nn.Module] = {}
+    images: dict[str, Tensor] = {}
+    for name, net in tasks.items():
+        splits = load_net_data(net)
+        images[name] = splits.test.images[:5800]
+        for seed in SEEDS:
+            nets[f"{name}_s{seed}"] = train_net(net, splits, folder, seed, progress)[0]
+            nets.setdefault(f"random_s{seed}", make_net(net, splits, 100 + seed))
+    images["VOC"] = load_data(VOC, normalize="cifar10", size=32).images
+    return World(nets, images, "layer4.1.relu_1")
+
+
+def find_world(folder: Path, quick: bool, progress: Progress) -> World:
+    """The nets and images of Figures 3.1 to 3.3."""
+    return (digits_world if quick else paper_world)(folder, progress)
+
+
+def _features(world: World) -> dict[Source, Tensor]:
+    from intertwine import collect
+
+    return {
+        (data, name): collect(net, images, at=world.layer)[world.layer].flatten(1)
+        for data, images in world.images.items()
+        for name, net in world.nets.items()
+    }
+
+
+def bias(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
+    """Figure 3.1: a linear SVM tells which net and which data set a feature vector is from."""
+    from intertwine.report.experiment_figures import confusion_figure
+    from intertwine.similarity.experiments import representation_bias
+
+    found = representation_bias(_features(find_world(folder, quick, progress)))
+    claims = (
+        Claim("given to another net", "never", f"{found.wrong_model:.2%} of the vectors"),
+        Claim("right net, another data set", "frequently", f"{found.wrong_data:.2%} of the vectors"),
     )
-    page.table([asdict(row) for row in rows])
-    folder.mkdir(parents=True, exist_ok=True)
-    path = page.write(folder / "functional-table4.1.html")
-    first = rows[0]
-    return Outcome(
-        (path,), {"cka": first.cka, "cca": first.cca, "jsd": first.jsd, "spearman": first.rank_coefficient}
+    return write_outcome(
+        folder, name, "whose features are these?", {"Rows: true, columns: guessed": confusion_figure(found)},
+        facts={"classes": len(found.classes), "accuracy": found.accuracy}, claims=claims,
+        differs=QUICK if quick else "",
+    )  # fmt: skip
+
+
+def clusters(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
+    """Figure 3.2: t-SNE of the features, a picture for each data set."""
+    from intertwine.report.experiment_figures import embedding_figure
+    from intertwine.similarity.experiments import embed
+
+    features = _features(find_world(folder, quick, progress))
+    figures: dict[str, Any] = {}
+    for data in dict.fromkeys(data for data, _ in features):
+        progress(len(figures), 3, f"t-SNE of {data}")
+        chosen = {key: value[:150] for key, value in features.items() if key[0] == data}
+        figures[f"Tested on {data}: one colour a net"] = embedding_figure(embed(chosen))
+    claim = Claim("clusters", "one for each net, at the same place for every data set", "see the figures")
+    return write_outcome(
+        folder, name, "clusters of features", figures, claims=(claim,), differs=QUICK if quick else ""
     )
 
 
-RECIPES = (
-    Recipe(
-        "functional-table4.1",
-        "two networks with one representation and opposite functions",
-        "source 003, table 4.1",
-        existence_proof_page,
-    ),
+def matrices(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
+    """Figure 3.3: CKA of every net with every other, on each data set."""
+    import numpy as np
+
+    from intertwine.report.similarity_figures import heat_map
+    from intertwine.similarity.experiments import similarity_matrix
+
+    world = find_world(folder, quick, progress)
+    features, names = _features(world), list(world.nets)
+    figures, same, other = {}, [], []
+    for data in world.images:
+        grid = similarity_matrix({n: features[data, n] for n in names})
+        figures[f"CKA, tested on {data}"] = heat_map(grid, names, names)
+        task = np.array([n.split("_")[0] for n in names])
+        trained = np.outer(task != "random", task != "random") & ~np.eye(len(names), dtype=bool)
+        together = task[:, None] == task[None, :]
+        same.append(float(grid[trained & together].mean()))
+        other.append(float(grid[trained & ~together].mean()))
+    claim = Claim(
+        "nets trained on the same data, on every test set", "high CKA",
+        ", ".join(f"{d}: {s:.2f} against {o:.2f} for other data"
+                  for d, s, o in zip(world.images, same, other, strict=True)),
+    )  # fmt: skip
+    return write_outcome(
+        folder, name, "CKA of nets on several data sets", figures, claims=(claim,),
+        differs=QUICK if quick else "",
+    )  # fmt: skip
+
+
+def _networks(folder: Path, quick: bool, progress: Progress) -> Iterator[Network]:
+    """Trained and untrained nets of several architectures and seeds on one data set, with their outputs."""
+    from intertwine import collect
+    from intertwine.similarity.experiments import Network
+
+    if quick:
+        kinds = {f"width {w}": Net("digits-vgg", "digits", "digits", {"width": w}, 8) for w in (4, 8, 16)}
+    else:
+        models = ("vgg11", "vgg13", "vgg16", "resnet18", "resnet34", "mobilenet", "mobilenetv2")
+        kinds = {model: Net(model, CIFAR100, "ifm") for model in models}
+    for label, net in kinds.items():
+        splits = load_net_data(net)
+        images = splits.test.images[: 500 if quick else 5800]
+        for seed in SEEDS:
+            for trained in (True, False):
+                model = make_net(net, splits, seed)
+                if trained:
+                    model, _ = train_net(net, splits, folder, seed, progress)
+                layer = "features.17" if quick else _last(model, images[:1])
+                found = collect(model, images, at=layer)
+                kind = "trained" if trained else "untrained"
+                yield Network(f"{label} s{seed} {kind}", found[layer].flatten(1), found.outputs, trained)
+
+
+def _last(model: nn.Module, example: Tensor) -> str:
+    """The last layer that has pixels: the features after the last convolution."""
+    from intertwine import collect
+
+    found = collect(model, example)
+    return [name for name in found if found[name].dim() > 2][-1]
+
+
+def relation(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
+    """Figure 3.4 and Table 3.1: CKA of features against JSD and Spearman of outputs, over pairs of nets."""
+    from intertwine.report.experiment_figures import relation_figure
+    from intertwine.similarity.experiments import relate
+
+    found = relate(list(_networks(folder, quick, progress)))
+    untrained = [p.jsd for p in found.pairs if not p.trained]
+    claims = (
+        Claim("Spearman correlation of CKA and JSD, trained pairs", "-0.75", _number(found.rho_jsd)),
+        Claim("of CKA and Spearman of outputs", "0.703", _number(found.rho_spearman)),
+        Claim("JSD of untrained pairs", "close to 0", f"at most {max(untrained):.3f}"),
+    )
+    figures = {
+        "CKA against JSD": relation_figure(found, "jsd"),
+        "CKA against Spearman of outputs": relation_figure(found, "spearman"),
+    }
+    facts = {"pairs": len(found.pairs), "rho JSD": found.rho_jsd, "rho Spearman": found.rho_spearman}
+    return write_outcome(
+        folder, name, "similarity of features against similarity of outputs", figures, facts=facts,
+        claims=claims, differs=QUICK if quick else "",
+    )  # fmt: skip
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def paths(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
+    """Figure 3.5: nets in training against their final selves, at three learning rates."""
+    from intertwine.report.experiment_figures import path_figures
+    from intertwine.similarity.training import training_paths
+
+    nets = (
+        {"digits-vgg": Net("digits-vgg", "digits", "digits")}
+        if quick
+        else {model: Net(model, CIFAR100, "ifm") for model in ("resnet18", "vgg16")}
+    )
+    points: list[Any] = []
+    for label, net in nets.items():
+        splits = load_net_data(net)
+        count = 1000 if quick else len(splits.train)
+        train = (splits.train.images[:count], splits.train.labels[:count])
+        layer = "features.17" if quick else _last(make_net(net, splits, 0), splits.test.images[:1])
+        progress(len(points), 0, f"training {label}")
+        found = training_paths(
+            partial(make_net, net, splits), train, splits.test.images[:500], layer,
+            learning_rates=(0.1, 0.01) if quick else (0.01, 0.001, 0.0001),
+            seeds=SEEDS[:1] if quick else SEEDS, epochs=6 if quick else 100,
+        )  # fmt: skip
+        points += [replace(p, run=f"{label}, {p.run}") for p in found]
+    figures = dict(
+        zip(("Similarity over epochs", "Divergence over epochs", "Both"), path_figures(points), strict=True)
+    )
+    ends = [(p.similarity, p.jsd) for p in points if p.epoch == 0]
+    claims = (
+        Claim("during training", "both converge to the final form",
+              f"from CKA {min(e[0] for e in ends):.2f} and JSD {max(e[1] for e in ends):.2f} to 1 and 0"),
+    )  # fmt: skip
+    every = "every epoch up to 6" if quick else "every epoch up to 100"
+    return write_outcome(
+        folder, name, "nets in training against their final selves", figures, claims=claims,
+        facts={"points": len(points)}, differs=f"Checkpoints of {every}. " + (QUICK if quick else ""),
+    )  # fmt: skip
+
+
+RECIPES = tuple(
+    Recipe(name, title, f"source 003, {where}", partial(make, name))
+    for name, title, where, make in (
+        ("functional-fig3.1", "whose features are these?", "figure 3.1", bias),
+        ("functional-fig3.2", "clusters of features", "figure 3.2", clusters),
+        ("functional-fig3.3", "CKA of nets on several data sets", "figure 3.3", matrices),
+        ("functional-fig3.4", "similarity of features and of outputs", "figure 3.4 and table 3.1", relation),
+        ("functional-fig3.5", "nets in training against their final selves", "figure 3.5", paths),
+    )
 )

@@ -196,6 +196,12 @@ _FIGURES: tuple[tuple[str, str, tuple[tuple[Settings, View], ...], bool], ...] =
 )
 
 RECIPES = tuple(
-    Recipe(name, title, f"{SOURCE}, figure {name[-1]}", partial(make_figure, name, title, parts, embedding))
+    Recipe(
+        name,
+        title,
+        f"{SOURCE}, figure {name[-1]}",
+        partial(make_figure, name, title, parts, embedding),
+        preset="paper",
+    )
     for name, title, parts, embedding in _FIGURES
 )

@@ -13,11 +13,14 @@ from typing import Any
 from torch import nn
 
 from intertwine.errors import InputError, NotFound
+from intertwine.zoo.cct import cct
 from intertwine.zoo.lenet import lenet5
 from intertwine.zoo.mlp import mlp
+from intertwine.zoo.mobilenet_cifar import mobilenet, mobilenetv2
 from intertwine.zoo.myrtle import myrtle, myrtle_plain
 from intertwine.zoo.resnet import resnet
 from intertwine.zoo.resnet_cifar import resnet_cifar
+from intertwine.zoo.resnet_open import resnet50_open
 from intertwine.zoo.tiny10 import tiny10
 from intertwine.zoo.vgg import digits_vgg, vgg
 
@@ -50,6 +53,8 @@ def _entries() -> list[Entry]:
         ("myrtle-plain", myrtle_plain, _CIFAR, "Myrtle CNN without batch norm"),
         ("myrtle-constant", partial(myrtle, (512,) * 4), _CIFAR, "Myrtle CNN, 512 channels everywhere"),
         ("tiny10", tiny10, _CIFAR, "eight convolutions without padding, batch norm"),
+        ("cct6", cct, _CIFAR, "compact convolutional transformer, six blocks, sinusoidal positions"),
+        ("resnet50-open", resnet50_open, _CIFAR, "ResNet50 without ReLU on its residual outputs"),
     ]
     rows += [
         (f"vgg{d}", partial(vgg, d), _CIFAR, f"VGG{d}, batch norm, one linear layer")
@@ -60,7 +65,12 @@ def _entries() -> list[Entry]:
         conv, pad = partial(resnet_cifar, d), partial(resnet_cifar, d, pad=True)
         rows += [(f"resnet{d}", conv, _CIFAR, f"ResNet{d} 16/32/64, 1x1-conv shortcuts")]
         rows += [(f"resnet{d}-pad", pad, _CIFAR, f"ResNet{d} 16/32/64, zero-padded shortcuts")]
-    return [Entry(name, factory, shape, 10, text) for name, factory, shape, text in rows]
+    entries = [Entry(name, factory, shape, 10, text) for name, factory, shape, text in rows]
+    return [
+        *entries,
+        Entry("mobilenet", mobilenet, _CIFAR, 100, "MobileNet for CIFAR-100, depthwise separable"),
+        Entry("mobilenetv2", mobilenetv2, _CIFAR, 100, "MobileNetV2 for CIFAR-100, inverted residuals"),
+    ]
 
 
 _REGISTRY: dict[str, Entry] = {entry.name: entry for entry in _entries()}

@@ -1,0 +1,216 @@
+"""Alignment measured: planted elements, barriers of real pairs, speed and growth.
+
+    python benchmarks/align.py planted --seeds 100 --models tiny10,resnet20,vgg16
+    python benchmarks/align.py planted --seeds 5 --models convnext-tiny,vit-tiny,gpt2-block
+    python benchmarks/align.py barrier --data ../shared/data --pairs resnet20:0:1,tiny10:0:1
+    python benchmarks/align.py speed
+    python benchmarks/align.py growth
+
+planted: B = g A with a random g of the whole group, log-normal scales; recovered means that A, the aligned B
+and the mean of both agree to 1e-5 of the largest output in float32. barrier: cross entropy above the line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from intertwine import act, trace, zoo
+from intertwine.align import align, alignment_report, check_llfc, interpolate
+from intertwine.align.interpolate import Mixer, mix
+from intertwine.data import load_data
+from intertwine.symmetry.verify import make_generic
+
+TOLERANCE = 1e-5
+
+
+class Block(nn.Module):
+    """A transformer block of the size of GPT-2's: 768 wide, 12 heads, as `transformers` builds it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import GPT2Config
+        from transformers.models.gpt2.modeling_gpt2 import GPT2Block
+
+        config = GPT2Config()
+        config._attn_implementation = "sdpa"
+        self.embed = nn.Embedding(1000, 768)
+        self.block = GPT2Block(config, layer_idx=0)
+        self.norm, self.head = nn.LayerNorm(768), nn.Linear(768, 1000, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        out = self.block(self.embed(tokens))
+        return self.head(self.norm(out[0] if isinstance(out, tuple) else out))
+
+
+def _timm(name: str) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        import timm
+
+        return timm.create_model(name).eval()
+
+    return build
+
+
+IMAGE, LARGE = (2, 3, 32, 32), (2, 3, 224, 224)
+MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
+    "tiny10": (lambda: zoo.build("tiny10"), lambda: torch.randn(IMAGE)),
+    "resnet20": (lambda: zoo.build("resnet20"), lambda: torch.randn(IMAGE)),
+    "vgg16": (lambda: zoo.build("vgg16"), lambda: torch.randn(IMAGE)),
+    "convnext-tiny": (_timm("convnext_tiny"), lambda: torch.randn(LARGE)),
+    "vit-tiny": (_timm("vit_tiny_patch16_224"), lambda: torch.randn(LARGE)),
+    "gpt2-block": (lambda: Block().eval(), lambda: torch.randint(1000, (2, 32))),
+}
+
+
+def generic(model: nn.Module, symmetry: Any) -> None:
+    """Constant weights (unit gains, zero biases) become random: on them every permutation looks right."""
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for name, tensor in make_generic(symmetry.weights(model), torch.Generator().manual_seed(0)).items():
+        state[name].data.copy_(tensor)
+
+
+@torch.no_grad()
+def planted(names: list[str], seeds: int) -> None:
+    print("| model | parameters | seeds | recovered | worst error | worst distance | seconds each |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    for name in names:
+        build, example = MODELS[name]
+        torch.manual_seed(0)
+        model, x = build(), example()
+        symmetry = trace(model, x)
+        generic(model, symmetry)
+        wanted = model(x)
+        errors, distances, start = [], [], time.perf_counter()
+        for seed in range(seeds):
+            other = act(model, symmetry.sample(seed))
+            found = align(model, other, symmetry, seed=seed)
+            aligned = act(other, found.element)
+            # The aligned model computes the same whatever the element; the mean of both only if it is right.
+            outputs = torch.stack([aligned(x), mix([model, aligned], [0.5, 0.5])(x)])
+            errors.append(float((outputs - wanted).abs().max() / wanted.abs().max()))
+            distances.append(found.distance_after)
+        seconds = (time.perf_counter() - start) / seeds
+        size = sum(p.numel() for p in model.parameters())
+        right = sum(e <= TOLERANCE for e in errors)
+        print(
+            f"| {name} | {size:,} | {seeds} | {right} of {seeds} | {max(errors):.1e} | {max(distances):.1e} "
+            f"| {seconds:.1f} |",
+            flush=True,
+        )
+
+
+def barrier(folder: Path, pairs: list[str], bys: list[str], limit: int, points: int) -> None:
+    test = load_data(f"parquet:{folder}/cifar10/test.parquet", normalize="cifar10-legacy", limit=limit)
+    train = load_data(f"parquet:{folder}/cifar10/train.parquet", normalize="cifar10-legacy", limit=limit)
+    ts = [k / (points - 1) for k in range(points)]
+    print("| pair | aligned by | group | statistics | barrier | least accuracy |\n|---|---|---|---|---|---|")
+    for pair in pairs:
+        name, *seeds = pair.split(":")
+        models = [
+            zoo.load_weights(zoo.build(name), folder / f"checkpoints/{name}-cifar10-seed{s}.safetensors")
+            for s in seeds
+        ]
+        symmetry = trace(models[0], torch.zeros(1, 3, 32, 32))
+        for by, group in [("-", "none"), *((by, g) for by in bys for g in ("permutation", "full"))]:
+            moved = list(models)
+            if group != "none":
+                moved[1:] = [
+                    act(m, align(models[0], m, symmetry, by=by, group=group, data=train).element)  # type: ignore[arg-type]
+                    for m in models[1:]
+                ]
+            for repair in ("none", "reset", "repair"):
+                curve = interpolate(moved, test, ts, repair=repair, statistics=train)  # type: ignore[arg-type]
+                least = min(s.accuracy for line in curve.lines for s in line.scores)
+                cells = [
+                    f"{name} {'-'.join(seeds)}",
+                    by,
+                    group,
+                    repair,
+                    f"{curve.barrier:.3f}",
+                    f"{least:.3f}",
+                ]
+                print(f"| {' | '.join(cells)} |", flush=True)
+            middle = Mixer(moved[:2], "reset", train).mixed([0.5, 0.5])
+            cosines = [
+                layer.cosine for layer in check_llfc(moved[0], moved[1], test, middle=middle, limit=200)
+            ]
+            print(f"  LLFC cosines {by} {group}:", " ".join(f"{c:.2f}" for c in cosines), flush=True)
+        report = alignment_report(models[0], models[1], symmetry)
+        print(f"  explained: {report.to_dict()}", flush=True)
+
+
+def speed() -> None:
+    """CPU seconds of weight matching between two unrelated ResNet20, and of recovering a planted element."""
+    torch.manual_seed(0)
+    a, b = zoo.build("resnet20"), zoo.build("resnet20")
+    symmetry = trace(a, torch.zeros(1, 3, 32, 32))
+    generic(a, symmetry)
+    jobs = {
+        "weight matching (permutations), no restarts": (b, "permutation", 0),
+        "weight matching (permutations), 3 restarts": (b, "permutation", 3),
+        "whole group, unrelated models, 3 restarts": (b, "full", 3),
+        "whole group, planted": (act(a, symmetry.sample(0)), "full", 3),
+    }
+    print("| ResNet20 | CPU seconds | wall seconds | distance after |\n|---|---|---|---|")
+    for label, (other, group, restarts) in jobs.items():
+        cpu, wall = time.process_time(), time.perf_counter()
+        found = align(a, other, symmetry, group=group, restarts=restarts)  # type: ignore[arg-type]
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        print(f"| {label} | {cpu:.2f} | {wall:.2f} | {found.distance_after:.2g} |", flush=True)
+
+
+def growth(widths: list[int]) -> None:
+    """CPU seconds against width, for two unrelated perceptrons with two hidden layers."""
+    print("| width | permutations, CPU s | whole group, planted, CPU s |\n|---|---|---|")
+    for width in widths:
+        torch.manual_seed(0)
+        nets = [
+            nn.Sequential(
+                nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
+            )
+            for _ in range(2)
+        ]
+        symmetry = trace(nets[0], torch.zeros(1, 64))
+        seconds = []
+        for other, group in ((nets[1], "permutation"), (act(nets[0], symmetry.sample(0)), "full")):
+            start = time.process_time()
+            align(nets[0], other, symmetry, group=group, restarts=0)  # type: ignore[arg-type]
+            seconds.append(time.process_time() - start)
+        print(f"| {width} | {seconds[0]:.2f} | {seconds[1]:.2f} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("section", choices=("planted", "barrier", "speed", "growth"))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--pairs", default="resnet20:0:1,tiny10:0:1,tiny10:2:3")
+    parser.add_argument("--by", default="weights,activations,both")
+    parser.add_argument("--limit", type=int, default=1000)
+    parser.add_argument("--points", type=int, default=11)
+    parser.add_argument("--widths", default="64,128,256,512,1024,2048")
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.section == "planted":
+        planted(args.models.split(","), args.seeds)
+    elif args.section == "barrier":
+        barrier(args.data, args.pairs.split(","), args.by.split(","), args.limit, args.points)
+    elif args.section == "speed":
+        speed()
+    else:
+        growth([int(w) for w in args.widths.split(",")])
+
+
+if __name__ == "__main__":
+    main()

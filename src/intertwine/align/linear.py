@@ -1,0 +1,80 @@
+"""Matrices of linear axes: a canonical form up to rotations, and the matrix that brings one onto another.
+
+A matrix X acts on what makes the axis as M -> X M and on what reads it as R -> X^-T R. All functions take one
+matrix for each block (head) at once.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from intertwine.align.units import Unit, Weights
+
+
+def stacked(unit: Unit, weights: Weights, params: frozenset[str]) -> tuple[Tensor, Tensor]:
+    """(M, R), each (blocks, channels, everything else): all that X acts on, and all that X^-T acts on."""
+    shape = unit.classes.shape
+    sides: dict[int, list[Tensor]] = {1: [], -1: []}
+    for spot in unit.spots:
+        if spot.param in params:
+            sides[spot.exponent].append(spot.slices(weights[spot.param]).reshape(*shape, -1))
+    empty = torch.zeros(*shape, 0, dtype=torch.float64)
+    make, read = (torch.cat(side, dim=2) if side else empty for side in (sides[1], sides[-1]))
+    return make, read
+
+
+def balancing(make: Tensor, read: Tensor) -> Tensor:
+    """(blocks, n, n): X with X M M' X' = X^-T R R' X^-1, the point of least norm; X is symmetric.
+
+    X'X = P^-1 # Q, the geometric mean of (M M')^-1 and R R' (Kempf and Ness). Where one of the two is not of
+    full rank there is no such point; then the other side is made orthonormal.
+    """
+    eye = torch.eye(make.shape[1], dtype=make.dtype).expand(len(make), -1, -1)
+    p, q = make @ make.mT, read @ read.mT
+    full_p, full_q = (bool(x.shape[2]) and _full_rank(g) for x, g in ((make, p), (read, q)))
+    if full_p and full_q:
+        root = _power(p, 0.5)
+        back = torch.linalg.inv(root)
+        return _power(back @ _power(root @ q @ root, 0.5) @ back, 0.5)
+    if full_p:
+        return _power(p, -0.5)
+    return _power(q, 0.5) if full_q else eye.clone()
+
+
+def _full_rank(gram: Tensor) -> bool:
+    values = torch.linalg.eigvalsh(gram)
+    return bool((values[:, 0] > 1e-8 * values[:, -1]).all())
+
+
+def _power(matrix: Tensor, exponent: float) -> Tensor:
+    values, vectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
+    return (vectors * values.clamp_min(1e-300)[:, None, :] ** exponent) @ vectors.mT
+
+
+def rotations(cross: Tensor) -> tuple[Tensor, Tensor]:
+    """The rotations O with the largest traces of O' C (Procrustes), and these traces, the nuclear norms.
+
+    >>> turn = torch.tensor([[[0.0, 1.0], [-1.0, 0.0]]])
+    >>> bool(torch.allclose(rotations(3 * turn)[0], turn)), rotations(3 * turn)[1].tolist()
+    (True, [6.0])
+    """
+    left, values, right = torch.linalg.svd(cross)
+    return left @ right, values.sum(dim=-1)
+
+
+def best_matrices(make: tuple[Tensor, Tensor], read: tuple[Tensor, Tensor], orthogonal: bool) -> Tensor:
+    """X that brings the second of each pair onto the first.
+
+    Orthogonal: Procrustes. Otherwise X minimises |M_a - X M_b|^2 / |M_a|^2 + |X' R_a - R_b|^2 / |R_b|^2,
+    which is linear in X: D X + X U = C with D and U symmetric, solved in their eigenvectors.
+    """
+    (ma, mb), (ra, rb) = make, read
+    if orthogonal:
+        return rotations(ma @ mb.mT + ra @ rb.mT)[0]
+    up, down = (1 / x.square().sum(dim=(1, 2), keepdim=True).clamp_min(1e-300) for x in (ma, rb))
+    right, v = torch.linalg.eigh(up * (mb @ mb.mT))
+    left, u = torch.linalg.eigh(down * (ra @ ra.mT))
+    sums = left[:, :, None] + right[:, None, :]
+    sums = sums.clamp_min(1e-14 * float(sums.max()) + 1e-300)
+    return u @ ((u.mT @ (up * (ma @ mb.mT) + down * (ra @ rb.mT)) @ v) / sums) @ v.mT

@@ -1,0 +1,83 @@
+"""Act with an element on a few weights, fast.
+
+`symmetry.transform.apply_element` finds where every position of every weight goes; a step of the descent
+moves one axis, so only the dimensions that carry it are looked at, and what does not change is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from intertwine.align.scales import Slot, apply_factors
+from intertwine.ir.ledger import Ids
+from intertwine.symmetry.classes import mix
+from intertwine.symmetry.structure import Structure
+
+
+class Mover:
+    """Moves positions along dimensions; remembers what does not depend on the element."""
+
+    def __init__(self, structure: Structure) -> None:
+        self.structure = structure
+        self._hash = structure.place_hash(np.arange(structure.classes.count))
+        self._order: dict[Slot, Ids] = {}
+
+    def source(self, slot: Slot, relabel: Ids) -> Ids | None:
+        """new[p] = old[source[p]] along one dimension, or None where nothing moves."""
+        s = self.structure
+        start, stop = s.span[slot]
+        first = int(s.coordinate_start[start])
+        last = int(s.coordinate_start[stop]) if stop < len(s.coordinate_start) else len(s.coordinate_class)
+        classes = s.coordinate_class[first:last]
+        target = relabel[classes]
+        if np.array_equal(target, classes):
+            return None
+        there = np.add.reduceat(mix(target), s.coordinate_start[start:stop] - first) + s.copy[start:stop]
+        if slot not in self._order:
+            self._order[slot] = np.argsort(self._hash[start:stop], kind="stable")
+        out = np.empty(stop - start, np.int64)
+        out[self._order[slot]] = np.argsort(there, kind="stable")
+        return out
+
+    def permute(self, weights: dict[str, Tensor], slots: Iterable[Slot], relabel: Ids) -> None:
+        """Relabel channels along the given dimensions (in the caller's dict, with new tensors)."""
+        # Dimension 0 first: the groups of a grouped convolution move before the channels in them.
+        for slot in sorted(slots):
+            if slot[0] in weights:
+                source = self.source(slot, relabel)
+                if source is not None:
+                    weights[slot[0]] = self._gather(weights[slot[0]], slot, source)
+
+    def _gather(self, tensor: Tensor, slot: Slot, source: Ids) -> Tensor:
+        shape = self.structure.slots[slot].ids.shape
+        if len(shape) == 1:
+            return tensor.index_select(slot[1], torch.from_numpy(source))
+        groups = tensor.reshape(shape[0], -1, *tensor.shape[1:])
+        index = torch.from_numpy(source.reshape(shape) % shape[1])
+        index = index.reshape(shape[0], 1, shape[1], *[1] * (tensor.dim() - 2)).expand_as(groups)
+        return groups.gather(2, index).reshape(tensor.shape)
+
+    def multiply(self, weights: dict[str, Tensor], slots: Iterable[Slot], factor: np.ndarray) -> None:
+        """Multiply by a factor for each position of every slot."""
+        for slot in slots:
+            if slot[0] in weights:
+                start, stop = self.structure.span[slot]
+                if (factor[start:stop] != 1.0).any():
+                    apply_factors(self.structure, weights, slot, factor[start:stop])
+
+    def turn(self, weights: dict[str, Tensor], orbit: int, matrices: np.ndarray) -> None:
+        """Act with the matrices of one linear axis."""
+        dual = np.linalg.inv(matrices).transpose(0, 2, 1)
+        for (param, dim), (where, fibre, exponent) in self.structure.linear[orbit].places.items():
+            if param in weights:
+                matrix = np.where(exponent[:, None, None] > 0, matrices[fibre], dual[fibre])
+                front = weights[param].movedim(dim, -1).clone()
+                index = torch.from_numpy(where)
+                front[..., index] = torch.einsum(
+                    "...bn,bmn->...bm", front[..., index], torch.from_numpy(matrix)
+                )
+                weights[param] = front.movedim(-1, dim)

@@ -1,0 +1,155 @@
+"""intertwine align A B: the group element that brings B onto A."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from intertwine.cli.arguments import (
+    MODEL_HELP,
+    add_data_arguments,
+    add_device_arguments,
+    input_shape,
+    load_dataset,
+    load_model,
+)
+from intertwine.errors import InputError
+
+if TYPE_CHECKING:
+    from intertwine.align import Alignment
+    from intertwine.symmetry import Symmetry
+    from intertwine.zoo import Source
+
+_EPILOG = """examples:
+  intertwine align zoo:digits-vgg zoo:digits-vgg --weights-a shipped:0 --weights-b shipped:1 -o b.safetensors
+  intertwine align zoo:resnet20 zoo:resnet20 --weights-a a.safetensors --weights-b b.safetensors \\
+      --by activations --data parquet:train.parquet --normalize cifar10-legacy --limit 1000 -o out.safetensors
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the verb."""
+    parser = subparsers.add_parser(
+        "align",
+        help="bring one model onto another by permutations, rescalings, signs and matrices",
+        description="Find the group element that brings B onto A. The aligned B computes what B computes.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_pair_arguments(parser)
+    add_align_arguments(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the weights of the aligned B here (.safetensors)"
+    )
+    parser.add_argument("--element", metavar="FILE", help="write the group element here (.safetensors)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_device_arguments(parser)
+    add_data_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
+    """A, B, their weights, and --input."""
+    parser.add_argument("a", metavar="A", help="the MODEL that stays")
+    parser.add_argument("b", metavar="B", help="the MODEL that moves; same architecture")
+    for side in "ab":
+        parser.add_argument(f"--weights-{side}", metavar="FILE", help=f"weights of {side.upper()}")
+    parser.add_argument("--input", type=input_shape, metavar="SHAPE", help="example input, such as 1x3x32x32")
+    parser.epilog = "\n".join(filter(None, [parser.epilog, MODEL_HELP]))
+
+
+def add_align_arguments(parser: argparse.ArgumentParser) -> None:
+    """--by, --group, --restarts."""
+    parser.add_argument(
+        "--by", choices=("weights", "activations", "both"), default="weights",
+        help="compare channels by weights, by activations on --data, or by both (default: weights)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--group", choices=("full", "permutation"), default="full",
+        help="the whole symmetry group, or its permutations only (default: full)",
+    )  # fmt: skip
+    parser.add_argument("--restarts", type=_count, default=3, metavar="N", help="random starts (default: 3)")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
+def load_side(args: argparse.Namespace, model: str, weights: str | None) -> Source:
+    """One of the models with its weights."""
+    return load_model(argparse.Namespace(**{**vars(args), "model": model, "weights": weights}))
+
+
+def check_same_graph(names: Sequence[str], sources: Sequence[Source]) -> None:
+    """Refuse models whose graphs differ; models of one name are of one graph."""
+    from intertwine.trace.export import export
+
+    first = sources[0]
+    for name, source in zip(names[1:], sources[1:], strict=True):
+        if name != names[0]:
+            ops = [
+                [str(node.target) for node in export(s.model, first.example, first.kwargs).graph.nodes]
+                for s in (first, source)
+            ]
+            odd = next((pair for pair in zip_longest(*ops) if pair[0] != pair[1]), None)
+            if odd is not None:
+                raise InputError(
+                    f"the graphs of {names[0]} and {name} differ: {odd[0]} against {odd[1]}",
+                    so="their channels cannot be matched one to one",
+                    do="use `intertwine compare` or `intertwine stitch` for different architectures",
+                )
+
+
+def run(args: argparse.Namespace) -> int | None:
+    """Load, align, write, print."""
+    from intertwine.align import align
+    from intertwine.cli.output import log
+    from intertwine.symmetry import trace
+
+    for path in filter(None, (args.output, args.element)):
+        if Path(path).suffix != ".safetensors":
+            raise InputError(f"cannot write {path}", do="give a name that ends in .safetensors")
+    a, b = load_side(args, args.a, args.weights_a), load_side(args, args.b, args.weights_b)
+    check_same_graph([args.a, args.b], [a, b])
+    data: Any = load_dataset(args) if args.by != "weights" else None
+    symmetry = trace(a.model, a.example, a.kwargs)
+    with log().status("aligning"):
+        result = align(
+            a.model, b.model, symmetry, by=args.by, group=args.group, data=data, restarts=args.restarts,
+            seed=args.seed,
+        )  # fmt: skip
+    _write(args, symmetry, b, result)
+    _print(args, result)
+    return 0
+
+
+def _write(args: argparse.Namespace, symmetry: Symmetry, b: Source, result: Alignment) -> None:
+    from intertwine import zoo
+    from intertwine.symmetry import act
+
+    if args.output:
+        zoo.save_weights(act(b.model, result.element), args.output)
+    if args.element:
+        result.element.save(args.element)
+
+
+def _print(args: argparse.Namespace, result: Alignment) -> None:
+    from intertwine.cli.output import print_json, print_table
+
+    if args.json:
+        files = {"weights": args.output, "element": args.element}
+        print_json({"a": args.a, "b": args.b, **result.to_dict(), **files})
+        return
+    rows = [[a.name, a.size, a.group, a.moved, a.cosine_before, a.cosine_after] for a in result.axes]
+    columns = ["axis", "channels", "group", "moved", "cosine before", "after"]
+    print_table(f"{args.b} onto {args.a}, by {result.by}", columns, rows, right=columns[1:2] + columns[3:])
+    print(f"distance relative to A: {result.distance_before:.4g} before, {result.distance_after:.4g} after")
+    for name, distance in result.candidates:
+        print(f"  by {name}: {distance:.4g}")
+    for path in filter(None, (args.output, args.element)):
+        print(f"wrote {path}")

@@ -1,0 +1,102 @@
+"""intertwine zoo: list the nets of the source papers, or train one of them with many seeds."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from intertwine.cli.arguments import DATA_HELP
+from intertwine.cli.sweep import add_backend_arguments, print_report, progress_notes
+from intertwine.cli.train import add_training_data_arguments
+
+if TYPE_CHECKING:
+    from intertwine.sweep import Sweep
+
+_EPILOG = f"""examples:
+  intertwine zoo list
+  intertwine zoo train digits-vgg --seeds 0-9 --data digits --recipe digits -o zoo
+  intertwine zoo train myrtle --seeds 0-99 --data cifar10:DIR --recipe godfrey -o zoo --backend ray
+
+DIR gets MODEL-seedN.safetensors for every seed, table.parquet with every epoch, and results/. The same
+command goes on after an interruption; more seeds train only the new ones.
+
+{DATA_HELP}  cifar10[:DIR]            DIR/train.parquet and DIR/test.parquet, as is parquet:DIR
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the verb and its two commands."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = subparsers.add_parser(
+        "zoo", help="list the nets of the sources, train many seeds", epilog=_EPILOG, formatter_class=form
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    listing = commands.add_parser("list", help="the nets by name")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    listing.set_defaults(run=run_list)
+    training = commands.add_parser(
+        "train", help="train one net with many seeds", epilog=_EPILOG, formatter_class=form
+    )
+    training.add_argument("model", metavar="MODEL", help="NAME of the zoo, or any MODEL")
+    training.add_argument("--seeds", default="0", metavar="SEEDS", help="0-99, 7 or 0-2,5 (default: 0)")
+    add_training_data_arguments(training)
+    training.add_argument("-o", "--output", metavar="DIR", required=True, help="weights, results and table")
+    add_backend_arguments(training)
+    training.set_defaults(run=run_train)
+
+
+def run_list(args: argparse.Namespace) -> int | None:
+    """Names, inputs and one line about each net."""
+    from intertwine import zoo
+    from intertwine.cli.output import print_json, print_table
+
+    entries = [zoo.entry(name) for name in zoo.names()]
+    if args.json:
+        print_json(
+            [
+                {"name": e.name, "shape": e.shape, "classes": e.classes, "description": e.description}
+                for e in entries
+            ]
+        )
+        return 0
+    rows = [(e.name, "x".join(map(str, e.shape)), e.classes, e.description) for e in entries]
+    print_table("zoo", ("name", "input", "classes", "what"), rows, right=("classes",))
+    return 0
+
+
+def run_train(args: argparse.Namespace) -> int | None:
+    """A sweep of one model; exit code 1 if a seed failed."""
+    from intertwine.sweep import parse_seeds, run_sweep
+    from intertwine.sweep.plan import plan_sweep
+    from intertwine.sweep.store import Store
+    from intertwine.train.state import MODEL
+
+    sweep = _sweep(args)
+    with progress_notes() as progress:
+        report = run_sweep(sweep, args.output, backend=args.backend, jobs=args.jobs, progress=progress)
+    store, folder = Store(Path(args.output)), Path(args.output)
+    for seed, task in zip(parse_seeds(args.seeds), plan_sweep(sweep)[0], strict=True):
+        if store.is_done(task.key):
+            name = f"{args.model.rpartition(':')[2]}-seed{seed}.safetensors"
+            _copy(store.folder(task.key) / "run" / MODEL, folder / name)
+    print_report(args, report)
+    return 1 if report.failed else 0
+
+
+def _copy(source: Path, target: Path) -> None:
+    from intertwine.files import replacing
+
+    with replacing(target) as beside:
+        shutil.copyfile(source, beside)
+
+
+def _sweep(args: argparse.Namespace) -> Sweep:
+    from intertwine.sweep import Sweep
+    from intertwine.sweep.spec import TrainPart
+
+    part = TrainPart((args.model,), args.seeds, args.recipe, args.classes, args.limit)
+    sweep = Sweep(args.data, part, test=args.test, normalize=args.normalize)
+    sweep.recipe()  # a wrong recipe is told before anything runs
+    return sweep

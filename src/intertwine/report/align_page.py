@@ -1,0 +1,111 @@
+"""The page of `intertwine interpolate`: loss and accuracy along the line, and features layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from intertwine.align.interpolate import InterpolationCurve
+from intertwine.align.llfc import LayerConnectivity
+from intertwine.report.page import Page
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_NAMES = {"none": "as they are", "permutation": "permutations", "full": "whole group"}
+_COLOURS = {"none": "#8a94a3", "permutation": "#2f6fde", "full": "#d1495b"}
+_FRAME = {"template": "plotly_white", "margin": {"l": 60, "r": 20, "t": 30, "b": 50}, "height": 420}
+
+
+def interpolation_page(
+    curves: Sequence[InterpolationCurve],
+    layers: Mapping[str, Sequence[LayerConnectivity]],
+    facts: Mapping[str, object],
+) -> Page:
+    """A page that says what was walked, what was done about statistics, and what came out."""
+    page = Page("The line between models")
+    page.section("What was done")
+    rows = {**facts, "statistics": curves[0].statistics}
+    page.table(["", ""], [[key, value] for key, value in rows.items()])
+    page.section(
+        "Along the line",
+        "The barrier is how far the loss rises above the straight line between the end points. Models after "
+        "the first were moved onto it by the group that is named; this changes no function, only the line.",
+    )
+    page.table(*curve_rows(curves))
+    page.figure(line_figure(curves, "loss"), f"Loss; {curves[0].statistics}.")
+    page.figure(line_figure(curves, "accuracy"), f"Accuracy; {curves[0].statistics}.")
+    page.section(
+        "Layer by layer",
+        "Layerwise linear feature connectivity: the cosine between the features of the mean of the first two "
+        "models and the mean of their features, over inputs. 1 means that they agree up to a factor.",
+    )
+    page.figure(layer_figure(layers), "Dotted: the cosine between the features of the two models.")
+    page.table(*layer_rows(layers))
+    return page
+
+
+def curve_rows(curves: Sequence[InterpolationCurve]) -> tuple[list[str], list[list[Any]]]:
+    """Columns and one row for each line."""
+    columns = ["aligned by", "to model", "barrier", "worst loss", "least accuracy", "accuracy of the mean"]
+    rows = []
+    for curve in curves:
+        for line in curve.lines:
+            worst, least = max(s.loss for s in line.scores), min(s.accuracy for s in line.scores)
+            name = _NAMES.get(curve.label, curve.label)
+            rows.append([name, line.other + 1, line.barrier, worst, least, curve.mean.accuracy])
+    return columns, rows
+
+
+def layer_rows(layers: Mapping[str, Sequence[LayerConnectivity]]) -> tuple[list[str], list[list[Any]]]:
+    """Columns and one row for each layer."""
+    first = next(iter(layers.values()))
+    names = [_NAMES.get(way, way) for way in layers]
+    columns = ["layer", *names, *(f"{name}: two models" for name in names)]
+    rows: list[list[Any]] = []
+    for k, layer in enumerate(first):
+        found = [way[k] for way in layers.values()]
+        rows.append([layer.layer, *(f.cosine for f in found), *(f.ends for f in found)])
+    return columns, rows
+
+
+def line_figure(curves: Sequence[InterpolationCurve], what: str) -> Figure:
+    """Loss or accuracy against t, one line for each pair of models and way of aligning."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for curve in curves:
+        for line in curve.lines:
+            name = _NAMES.get(curve.label, curve.label)
+            if len(curve.lines) > 1:
+                name += f", to model {line.other + 1}"
+            style = {"color": _COLOURS.get(curve.label), "dash": "solid" if line.other == 1 else "dot"}
+            values = [getattr(score, what) for score in line.scores]
+            figure.add_trace(go.Scatter(x=line.ts, y=values, name=name, mode="lines+markers", line=style))
+    return figure.update_layout(
+        xaxis_title="t, from the first model to the other", yaxis_title=what, **_FRAME
+    )
+
+
+def layer_figure(layers: Mapping[str, Sequence[LayerConnectivity]]) -> Figure:
+    """Cosines against depth."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for way, found in layers.items():
+        names, colour = [layer.layer for layer in found], _COLOURS.get(way)
+        label = _NAMES.get(way, way)
+        figure.add_trace(
+            go.Scatter(
+                x=names, y=[f.cosine for f in found], name=label, mode="lines+markers", line={"color": colour}
+            )
+        )
+        figure.add_trace(
+            go.Scatter(
+                x=names, y=[f.ends for f in found], name=f"{label}: the two models", mode="lines",
+                line={"color": colour, "dash": "dot"},
+            )
+        )  # fmt: skip
+    return figure.update_layout(
+        xaxis_title="layer", yaxis_title="cosine", yaxis_range=[-0.05, 1.05], **_FRAME
+    )

@@ -1,0 +1,165 @@
+"""The state of a run on disk: one file that is either the old one or the new one, never half of either.
+
+RUN/run.json            what this run is: model, data, recipe, seed
+RUN/state.safetensors   weights, optimizer and counters, replaced as a whole; all that resuming needs
+RUN/metrics.jsonl       one line an epoch
+RUN/checkpoints/        weights at the epochs that the recipe names
+RUN/best.safetensors    the best so far, where the recipe keeps the best
+RUN/model.safetensors   the result; there once the run is finished
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from intertwine.errors import InputError, WeightsError
+from intertwine.files import replacing
+
+STATE, RUN, METRICS, MODEL, BEST = (
+    "state.safetensors", "run.json", "metrics.jsonl", "model.safetensors", "best.safetensors",
+)  # fmt: skip
+_COUNTERS = "counters"
+
+
+@dataclass
+class Counters:
+    """Where a run stands: `step` steps into `epoch`, with what the epoch has added up so far."""
+
+    epoch: int = 0
+    step: int = 0
+    loss: float = 0.0
+    correct: int = 0
+    seen: int = 0
+    best: float = -1.0
+    best_epoch: int = 0
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """A safetensors file, on the disk before it takes its name."""
+    from safetensors.torch import save
+
+    plain = {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
+    blob = save(plain, metadata)
+    with replacing(path, parents=True) as beside, beside.open("wb") as file:
+        file.write(blob)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def save_state(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, counters: Counters) -> None:
+    """Replace RUN/state.safetensors."""
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    for index, entries in optimizer.state_dict()["state"].items():
+        for name, value in entries.items():
+            if value is not None:
+                tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(value)
+    write_tensors(folder / STATE, tensors, {_COUNTERS: json.dumps(asdict(counters))})
+
+
+def load_state(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Counters | None:
+    """Put RUN/state.safetensors into model and optimizer; None where the run has not got so far."""
+    from safetensors import SafetensorError, safe_open
+
+    path = folder / STATE
+    for torn in folder.glob(f".{STATE}.*"):  # a write that a kill cut short
+        torn.unlink(missing_ok=True)
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, "pt") as file:
+            counters = Counters(**json.loads((file.metadata() or {})[_COUNTERS]))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise WeightsError(
+            f"cannot read {path}: {error}", so="the run cannot go on", do="delete it to start again"
+        ) from error
+    weights = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
+    model.load_state_dict(weights)
+    _load_optimizer(optimizer, {k: v for k, v in tensors.items() if k.startswith("optimizer.")})
+    return counters
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for key, value in tensors.items():
+        _, index, name = key.split(".", 2)
+        like = parameters[int(index)]
+        if value.shape == like.shape:  # in the layout of the parameter, as the optimizer itself makes it
+            value = torch.empty_like(like, dtype=value.dtype).copy_(value)
+        state.setdefault(int(index), {})[name] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def claim(folder: Path, identity: dict[str, Any]) -> bool:
+    """Make RUN for this run, or check that it is this run's; True where there is something to go on with."""
+    path = folder / RUN
+    if not path.exists():
+        others = [p.name for p in folder.iterdir() if not p.name.startswith(".")] if folder.is_dir() else []
+        if others:
+            raise InputError(
+                f"{folder} is not empty and holds no run ({', '.join(sorted(others)[:4])})",
+                do="choose a new folder with -o",
+            )
+        with replacing(path, parents=True) as beside:
+            beside.write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")
+        return False
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {error}", do="choose a new folder with -o") from error
+    differences = list(find_differences(found, identity))
+    if differences:
+        raise InputError(
+            f"{folder} holds another run: {'; '.join(differences[:4])}",
+            so="nothing was changed",
+            do="choose a new folder with -o, or give what that run was started with",
+        )
+    return True
+
+
+def find_differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
+    """Which entries of two nested mappings differ, one sentence each.
+
+    >>> list(find_differences({"a": {"b": 1}}, {"a": {"b": 2}}))
+    ['a.b is 1 there and 2 here']
+    """
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in sorted({*there, *here}):
+            path = f"{name}.{key}" if name else str(key)
+            yield from find_differences(there.get(key), here.get(key), path)
+    elif there != here and name != "recipe.about":
+        yield f"{name} is {there} there and {here} here"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Only one process trains in a folder, and .lock says which; the lock of a killed one is gone with it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("a")
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}", do="choose another -o") from error
+    with file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ModuleNotFoundError:  # not a POSIX system: two processes would be the user's own doing
+            pass
+        except OSError as error:
+            raise InputError(f"another process is training in {folder}", do="wait for it") from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield

@@ -1,0 +1,204 @@
+"""Sweeps: a task is named by its inputs, runs once, and the table does not depend on how it was run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from intertwine import zoo
+from intertwine.cli import main
+from intertwine.errors import InputError
+from intertwine.similarity import compare
+from intertwine.sweep import Sweep, Task, parse_seeds, parse_sweep, read_table, run_sweep, task_kind
+from intertwine.sweep.plan import cut, plan_sweep
+from intertwine.sweep.spec import ComparePart, TrainPart
+from intertwine.sweep.store import Store
+from intertwine.sweep.task import run_task
+from intertwine.train import load_splits
+from intertwine.train.models import build_model
+
+RECIPE = "epochs: 2\nbatch: 64\noptimizer: {name: sgd, learning_rate: 0.05, momentum: 0.9}\n"
+TEXT = """
+data: digits
+train: {models: [mlp], seeds: 0-1, recipe: r.yml, limit: 300}
+compare: {measures: [cka, cka-debiased, procrustes-grelu], layers: all, inputs: 90, shards: 3}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a recipe and the finished sweep of TEXT."""
+    place = tmp_path_factory.mktemp("sweep")
+    (place / "r.yml").write_text(RECIPE)
+    report = run_sweep(parse_sweep(TEXT, folder=place), place / "out", jobs=1)
+    assert not report.failed and report.ran == report.tasks == 2 + 3 + 1
+    return place
+
+
+def rows(folder: Path, **wanted: Any) -> list[dict[str, Any]]:
+    table = read_table(folder).to_pylist()
+    return [row for row in table if all(row[key] == value for key, value in wanted.items())]
+
+
+def test_seeds_and_shards() -> None:
+    assert parse_seeds("0-3") == [0, 1, 2, 3] and parse_seeds("7, 1-2") == [7, 1, 2]
+    for text in ("", "a", "3-", "-3", "2-1", "1,1", "1.5"):
+        with pytest.raises(InputError):
+            parse_seeds(text)
+    for count, parts in ((10, 1), (10, 3), (7, 7)):
+        pieces = cut(count, parts)
+        assert [i for start, stop in pieces for i in range(start, stop)] == list(range(count))
+        assert len(pieces) == parts and all(start < stop for start, stop in pieces)
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "line"),
+    [
+        ("data: digits\ntrain: {models: [mlp]}\nmerges: {}\n", "unknown key 'merges'", 3),
+        ("data: digits\n", "has no 'train'", 1),
+        ("data: digits\ntrain:\n  models: [mlp]\n  seeds: 3-1\n", "seeds", 4),
+        ("data: digits\ntrain:\n  models: mlp\n", "models must be a list", 3),
+        ("data: digits\ntrain:\n  models: [mlp]\n  recipe: none.yml\n", "cannot read", 4),
+        ("data: digits\ntrain:\n  models: [mlp]\ncompare:\n  measures: [cke]\n", "cke", 5),
+        ("data: digits\ntrain:\n  models: [mlp]\ncompare:\n  shards: 0\n", "shards must lie", 5),
+    ],
+)
+def test_mistakes_name_their_line(text: str, what: str, line: int, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_sweep(text, "s.yml", tmp_path)
+    assert what in caught.value.what and caught.value.where == f"s.yml, line {line}"
+
+
+def test_a_mistake_in_the_recipe_names_the_line_of_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "r.yml").write_text(RECIPE + "speed: 3\n")
+    with pytest.raises(InputError, match="unknown key 'speed'") as caught:
+        parse_sweep(TEXT, folder=tmp_path)
+    assert caught.value.where == f"{tmp_path / 'r.yml'}, line 4"
+
+
+def test_a_finished_sweep_runs_nothing(folder: Path) -> None:
+    sweep = parse_sweep(TEXT, folder=folder)
+    before = {p: p.stat().st_mtime_ns for p in (folder / "out" / "results").rglob("*")}
+    report = run_sweep(sweep, folder / "out", jobs=1)
+    assert (report.ran, report.reused) == (0, 6)
+    assert {p: p.stat().st_mtime_ns for p in (folder / "out" / "results").rglob("*")} == before
+
+
+def keys(sweep: Sweep, kind: str) -> set[str]:
+    return {task.key for wave in plan_sweep(sweep) for task in wave if task.kind == kind}
+
+
+def test_a_change_reaches_what_depends_on_it_and_nothing_else(folder: Path, tmp_path: Path) -> None:
+    sweep = parse_sweep(TEXT, folder=folder)
+    more = replace(sweep, train=replace(sweep.train, seeds="0-2"))
+    assert keys(sweep, "train") < keys(more, "train") and keys(sweep, "compare") < keys(more, "compare")
+    assert sweep.compare is not None
+    other = replace(sweep, compare=replace(sweep.compare, measures=("cka", "cka-debiased")))
+    assert keys(sweep, "train") == keys(other, "train") and not keys(sweep, "compare") & keys(
+        other, "compare"
+    )
+    (tmp_path / "r.yml").write_text(RECIPE.replace("epochs: 2", "epochs: 3"))
+    changed = replace(sweep, folder=str(tmp_path))
+    for kind in ("train", "moments", "compare"):
+        assert not keys(sweep, kind) & keys(changed, kind)
+    (tmp_path / "r.yml").write_text("# a comment\nabout: the same numbers\n" + RECIPE)
+    assert keys(sweep, "compare") == keys(changed, "compare")
+
+
+def test_changed_measures_train_nothing_again(folder: Path) -> None:
+    sweep = parse_sweep(TEXT.replace("cka-debiased, ", ""), folder=folder)
+    report = run_sweep(sweep, folder / "out", jobs=1)
+    assert not report.failed and report.ran == 4  # three shards without the debiased sums, and their reading
+    assert {row["kind"] for row in rows(folder / "out")} == {"train", "compare"}
+
+
+def test_shards_add_up_to_the_whole(folder: Path) -> None:
+    """The table's numbers are those of one shard, and those of `compare` in one process."""
+    run_sweep(parse_sweep(TEXT, folder=folder), folder / "out", jobs=1)
+    one = parse_sweep(TEXT.replace("shards: 3", "shards: 1"), folder=folder)
+    many = rows(folder / "out", kind="compare")
+    run_sweep(one, folder / "one", jobs=1)
+    single = rows(folder / "one", kind="compare")
+    assert len(many) == len(single) == 3 * 4 * 4
+    data = load_splits("digits")
+    nets = []
+    for task in plan_sweep(one)[0]:
+        net = build_model("mlp", data)
+        nets.append(
+            zoo.load_weights(net, folder / "one" / "results" / task.key / "run" / "model.safetensors")
+        )
+    measures = ["cka", "cka-debiased", "procrustes-grelu"]
+    with torch.no_grad():
+        expected = compare(nets[0], nets[1], data.test.images[:90], measures, intervals=False, function=False)
+    for a, b in zip(many, single, strict=True):
+        assert a["quantity"] == b["quantity"] and (a["layer"], a["layer_b"]) == (b["layer"], b["layer_b"])
+        assert a["value"] == pytest.approx(b["value"], abs=1e-10)
+        where = expected.layers_a.index(a["layer"]), expected.layers_b.index(a["layer_b"])
+        assert a["value"] == pytest.approx(expected.values[a["quantity"]][where], abs=1e-5)
+
+
+def test_the_table_is_tidy(folder: Path) -> None:
+    found = rows(folder / "out", kind="train", quantity="test_accuracy")
+    assert sorted((row["seed"], row["epoch"]) for row in found) == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    assert all(0 <= row["value"] <= 1 and row["layer"] is None for row in found)
+    assert len({row["value"] for row in found}) > 2  # the seeds are different networks
+
+
+def test_one_failure_stops_only_what_needs_it(folder: Path, tmp_path: Path) -> None:
+    sweep = Sweep(
+        "digits", TrainPart(("mlp", "tiny10"), "0", "r.yml", limit=100), folder=str(folder),
+        compare=ComparePart(pairs="all", inputs=20),
+    )  # fmt: skip
+    report = run_sweep(sweep, tmp_path, jobs=1)
+    assert "cannot take images" in report.failed["train tiny10 seed 0"]
+    dependent = [error for label, error in report.failed.items() if label.startswith(("moments", "compare"))]
+    assert len(dependent) == 2 and all("which failed" in error for error in dependent)
+    assert {row["model"] for row in rows(tmp_path)} == {"mlp"}
+    again = run_sweep(sweep, tmp_path, jobs=1)
+    assert again.ran == 1 and "train tiny10 seed 0" in again.failed
+
+
+def test_kernels_and_merge(folder: Path, tmp_path: Path) -> None:
+    text = TEXT.replace("[cka, cka-debiased, procrustes-grelu], layers: all", "[cka-rbf]")
+    sweep = parse_sweep(text + "merge: {betas: [0.0, 0.3], inputs: 100}\n", folder=folder)
+    report = run_sweep(sweep, folder / "out", jobs=1)
+    assert not report.failed
+    kernels = rows(folder / "out", kind="kernels")
+    assert kernels and all(row["layer"] == row["layer_b"] and 0 < row["value"] <= 1 for row in kernels)
+    kept = {row["setting"]: row["value"] for row in rows(folder / "out", seed=0, quantity="parameters_kept")}
+    assert kept[0.3] <= kept[0.0] <= 1
+
+
+def test_other_kinds_can_join(tmp_path: Path) -> None:
+    @task_kind("double", version=1)
+    def double(inputs: Any, needs: Any, folder: Path) -> list[dict[str, Any]]:
+        return [{"quantity": "double", "value": 2.0 * inputs["x"]}]
+
+    task = Task.of("double", {"x": 4})
+    assert not run_task(task, str(tmp_path)).error
+    assert Store(tmp_path).rows(task.key) == [{"quantity": "double", "value": 8.0}]
+    with pytest.raises(InputError, match="exists already"):
+        task_kind("double", version=2)(double)
+    with pytest.raises(InputError, match="no task kind"):
+        Task.of("triple", {}).key  # noqa: B018
+
+
+def test_the_command_lines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "s.yml").write_text(TEXT)
+    assert main(["sweep", str(folder / "s.yml"), "-o", str(folder / "out"), "--jobs", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tasks"] == 6
+    command = ["zoo", "train", "mlp", "--seeds", "0-1", "--data", "digits", "--limit", "300", "--jobs", "1"]
+    assert main([*command, "--recipe", str(folder / "r.yml"), "-o", str(folder / "out")]) == 0
+    assert "2 were done before" in capsys.readouterr().out  # the sweep has trained the very same networks
+    zoo.read_weights(folder / "out" / "mlp-seed1.safetensors")
+    assert main([*command, "--recipe", "none", "-o", str(folder / "x")]) == 2
+    assert "no recipe is called" in capsys.readouterr().err and not (folder / "x").exists()
+    assert main(["zoo", "list", "--json"]) == 0
+    assert {"name": "mlp", "classes": 10} in [
+        {key: entry[key] for key in ("name", "classes")} for entry in json.loads(capsys.readouterr().out)
+    ]

@@ -1,0 +1,85 @@
+"""The transformer, the open ResNet and the MobileNets: exact symmetry, and they are what they claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from intertwine import trace, verify, zoo
+from intertwine.zoo.cct import cct, sinusoids
+from intertwine.zoo.mobilenet_cifar import mobilenet, mobilenetv2
+from intertwine.zoo.resnet_open import resnet50_open
+
+# Narrow versions: the graph is that of the registered net, and float64 runs in a second.
+NARROW: dict[str, nn.Module] = {
+    "cct6": cct(width=32),
+    "resnet50-open": resnet50_open(width=8),
+    "mobilenet": mobilenet(width=8),
+    "mobilenetv2": mobilenetv2(width=8),
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small float64 convolutions on several threads mostly wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_the_symmetry_is_exact(name: str) -> None:
+    size = zoo.entry(name).shape
+    report = verify(NARROW[name].eval(), torch.randn(2, *size, generator=torch.Generator().manual_seed(0)))
+    assert report.max_error <= 1e-10 and report.control_error >= 1e-4
+    assert not report.unknown_ops and report.parameter_coverage > 0.95, report.frozen
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_registered(name: str) -> None:
+    classes = 100 if name.startswith("mobilenet") else 10
+    assert zoo.entry(name).classes == classes
+    model = zoo.build(name)
+    assert list(model.state_dict()) == list(NARROW[name].state_dict())
+    with torch.no_grad():
+        assert model(torch.randn(1, 3, 32, 32)).shape == (1, classes)
+
+
+def test_the_open_resnet_goes_below_zero() -> None:
+    """Its residual stream has negative entries, the usual one has none."""
+    x = torch.randn(2, 3, 32, 32)
+    nets = [resnet50_open(width=4).eval(), zoo.build("resnet50", width=4)]
+    with torch.no_grad():
+        lowest = [float(net.layer1(torch.relu(net.bn1(net.conv1(x)))).min()) for net in nets]
+    assert lowest[0] < 0 and lowest[1] == 0
+
+
+def test_sinusoids_shift_by_rotation() -> None:
+    """Each pair (sin, cos) turns by the same angle from one position to the next."""
+    pairs = torch.view_as_complex(sinusoids(16, 8)[0].view(16, 4, 2).double())
+    assert torch.allclose(pairs.abs(), torch.ones_like(pairs.abs()), atol=1e-6)
+    steps = pairs[1:] / pairs[:-1]
+    assert torch.allclose(steps, steps[:1].expand_as(steps), atol=1e-5)
+
+
+def test_the_transformer_sees_positions() -> None:
+    """Without positions, the net would not notice that the halves of the image changed places."""
+    net = cct(width=32).eval()
+    image = torch.randn(1, 3, 32, 32)
+    image[..., 13:19] = image[..., :3] = image[..., -3:] = 0
+    moved = image.roll(16, 3)
+    with torch.no_grad():
+        before = (net(image) - net(moved)).abs().max()
+        net.positions.zero_()
+        after = (net(image) - net(moved)).abs().max()
+    assert after < 1e-6 < 1e-4 < before
+
+
+def test_groups_of_the_new_streams() -> None:
+    """ReLU6 allows no scaling of the widened channels that have no batch norm to undo it."""
+    symmetry = trace(NARROW["mobilenetv2"].eval(), torch.randn(1, 3, 32, 32))
+    assert {axis.group.permutation for axis in symmetry.axes if axis.frozen_because == ""} == {True}
