@@ -146,9 +146,8 @@ def training_and_test(args: argparse.Namespace) -> tuple[Dataset, Dataset, str]:
             half = len(whole) // 2
             if half < 1:
                 raise InputError("one example cannot be halved", do="give --train-data")
-            train = whole.drop(half) if hasattr(whole, "drop") else _second_half(whole, half)
+            train = _second_half(whole, half).take(args.train_limit)
             test = whole.take(min(half, args.limit or half))
-            train = train.take(args.train_limit)
     return _augmented(args, train), test, f"{len(train):,} of {how}"
 
 

@@ -35,7 +35,7 @@ def stitch_page(report: StitchReport, facts: dict[str, object] | None = None) ->
         "al.). The closed form is computed from one pass over the training inputs; the final stitch is the "
         "trained one, or the closed form where no training was needed.",
     )
-    note = "A star: the cut lies inside a residual block, whose skip keeps the other value (eq. E.54)."
+    note = "A star: the cut lies inside a residual block, and the skip passes by the stitch (eq. E.54)."
     page.figure(penalty_curves(report), note)
     page.table(COLUMNS, stitch_rows(report))
     groups = {s.layer: s.group for s in report.stitchings}

@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from intertwine.stitch.fit import Training
-from intertwine.stitch.groups import find_group
 from intertwine.stitch.stitching import StitchReport, stitch
-from intertwine.trace.surgery import Surgeon
 
 SLOPES = (1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9, 1.0)  # Table 3
 Labelled = tuple[Tensor, Tensor]
@@ -54,7 +52,7 @@ def stitch_slopes(
             torch.random.set_rng_state(torch_state)
             nets.append(_trained(net, train, epochs, rate, batch, 2 * seed + k))
         report = stitch(nets[0], nets[1], train, test, at=at, kinds=kinds, training=training, batch=batch)
-        group = find_group(Surgeon(nets[0], (train[0][:2],)), at).name
+        group = report.stitchings[0].group
         found.append(SlopeResult(slope, group, (report.accuracy_a + report.accuracy_b) / 2, report))
     return found
 

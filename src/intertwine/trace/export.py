@@ -105,6 +105,7 @@ def check_model(model: nn.Module) -> None:
     """Raise `ModelError` for what no later step can handle: zero-width layers and non-finite weights."""
     if not isinstance(model, nn.Module):
         raise ModelError(f"expected a torch.nn.Module, got {type(model).__name__}")
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     for name, tensor in model.state_dict().items():
         if tensor.numel() == 0 and tensor.dim() > 0:
             raise ModelError(
@@ -112,7 +113,9 @@ def check_model(model: nn.Module) -> None:
                 so="there is nothing to infer on it",
                 do="remove the layer",
             )
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+        # A buffer of one infinite number is a bound that never binds (a clamp).
+        bound = tensor.numel() == 1 and name not in parameters and not tensor.isnan().any()
+        if tensor.is_floating_point() and not bound and not torch.isfinite(tensor).all():
             raise ModelError(
                 f"{name} holds NaN or infinite values",
                 so="no symmetry of this model can be verified",
