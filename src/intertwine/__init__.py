@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from intertwine.activations import intertwiner
+from intertwine.align import align, alignment_report, interpolate
 from intertwine.errors import IntertwineError
 from intertwine.explore import find_equivalents
 from intertwine.merge import apply_merge, automorphisms, feature_complexity, find_isomorphism, plan_merge
 from intertwine.similarity import collect, compare, functional_similarity
+from intertwine.stitch import rotate, stitch
 from intertwine.symmetry import (
     Axis,
     Element,
@@ -51,6 +53,8 @@ __all__ = [
     "Report",
     "Symmetry",
     "act",
+    "align",
+    "alignment_report",
     "apply_merge",
     "assert_symmetric",
     "automorphisms",
@@ -60,9 +64,12 @@ __all__ = [
     "find_equivalents",
     "find_isomorphism",
     "functional_similarity",
+    "interpolate",
     "intertwiner",
     "load",
     "plan_merge",
+    "rotate",
+    "stitch",
     "trace",
     "verify",
 ]
