@@ -26,6 +26,7 @@ from intertwine.align import align, alignment_report, check_llfc, interpolate
 from intertwine.align.interpolate import Mixer, mix
 from intertwine.data import load_data
 from intertwine.symmetry.verify import make_generic
+from intertwine.zoo.vision_shim import import_vision
 
 TOLERANCE = 1e-5
 
@@ -51,9 +52,7 @@ class Block(nn.Module):
 
 def _timm(name: str) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
-        import timm
-
-        return timm.create_model(name).eval()
+        return import_vision("timm").create_model(name).eval()
 
     return build
 

@@ -49,8 +49,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--align", action="store_true", help="also after aligning by permutations and by the whole group"
     )
     parser.add_argument(
-        "--by", choices=("weights", "activations", "both"), default="weights",
-        help="what channels are compared by (default: weights)",
+        "--by", choices=("weights", "activations", "both"), default="activations",
+        help="what channels are compared by (default: activations on the data)",
     )  # fmt: skip
     parser.add_argument(
         "--repair", nargs="?", const="repair", default="none", choices=("none", "reset", "repair"),

@@ -55,7 +55,8 @@ def build(spec: str) -> Source:
         from torchvision.models import get_model
 
         model = get_model(name, weights=None, weights_backbone=None).backbone.eval()
-        return Source(spec, _Tensors(model), (torch.randn(1, 3, 128, 128),))
+        side = 300 if name == "ssd300_vgg16" else 128  # SSD's extra layers shrink the image to one pixel
+        return Source(spec, _Tensors(model), (torch.randn(1, 3, side, side),))
     return resolve(spec)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, fx
 from intertwine.activations import Intertwiner, intertwiner
 from intertwine.errors import InputError
 from intertwine.trace.surgery import Surgeon
-from intertwine.trace.values import _CARRIES, _op, _source
+from intertwine.trace.values import CARRIES, op_name, source_node
 
 Scale = Literal["none", "sign", "positive", "nonzero"]
 # Act on each channel alone and commute with every linear map of channels, or are one.
@@ -60,11 +60,11 @@ def find_group(surgeon: Surgeon, name: str) -> LayerGroup:
     >>> [find_group(surgeon, layer).name for layer in ("0", "1", "3")]
     ['GL(n)', 'permutation', 'permutation x positive diagonal']
     """
-    node, maximum = _source(surgeon.node(name)), False
-    while _op(node) in _CARRIES | _AVERAGES | _MAXIMA and node.all_input_nodes:
-        maximum |= _op(node) in _MAXIMA
-        node = _source(node.all_input_nodes[0])
-    op = _op(node)
+    node, maximum = source_node(surgeon.node(name)), False
+    while op_name(node) in CARRIES | _AVERAGES | _MAXIMA and node.all_input_nodes:
+        maximum |= op_name(node) in _MAXIMA
+        node = source_node(node.all_input_nodes[0])
+    op = op_name(node)
     if node.op == "placeholder" or op in _LINEAR:
         return LayerGroup("identity", linear=not maximum, scale="positive" if maximum else "nonzero")
     sigma = _scalar(node)

@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from intertwine.errors import DataError, ModelError, NotFound, Unsupported
-from intertwine.trace.values import Value, ValueGraph, _depends_on_input
+from intertwine.trace.values import Value, ValueGraph, depends_on_input
 
 _ATEN = torch.ops.aten
 _NORMS = (_ATEN._native_batch_norm_legit_no_training.default, _ATEN.batch_norm.default)
@@ -157,7 +157,7 @@ class Surgeon(ValueGraph):
     ) -> None:
         super().__init__(model, args, kwargs)
         self._parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-        self._moving = _depends_on_input(self._traced)
+        self._moving = depends_on_input(self._traced)
         self._inputs = [
             n for n in self._traced.graph.nodes if n.op == "placeholder" and n.name not in self._fixed
         ]

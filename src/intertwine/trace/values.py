@@ -22,7 +22,7 @@ from intertwine.errors import ModelError
 from intertwine.trace.export import Traced, export, where
 
 # Ops that only carry a value on; what they carry is listed once, where it was computed.
-_CARRIES = frozenset(
+CARRIES = frozenset(
     "view reshape _unsafe_view permute transpose clone alias contiguous expand squeeze unsqueeze "
     "select slice flatten unbind split chunk getitem to _to_copy detach unflatten dropout t pad "
     "constant_pad_nd roll".split()
@@ -79,7 +79,7 @@ class ValueGraph:
         self.values = tuple(
             Value(
                 name=name,
-                op=_op(node),
+                op=op_name(node),
                 shape=_shape(node),
                 channel_dim=channels.get(node, _guess(_shape(node))),
                 is_layer=_ends_layer(node),
@@ -118,17 +118,17 @@ class _Recorder(fx.Interpreter):
 def _named_nodes(model: nn.Module, traced: Traced, batch: int) -> dict[str, fx.Node]:
     """Name -> node for every floating value that depends on the input and has one row for each input."""
     leaves = {path for path, module in model.named_modules() if not list(module.children())}
-    moving = _depends_on_input(traced)
+    moving = depends_on_input(traced)
     nodes = [n for n in traced.graph.nodes if n in moving and _is_value(n, batch)]
     paths = {n: "" if where(n) == "(top)" else where(n).split("@")[0] for n in nodes}
     ops: dict[str, set[str]] = {}
     for node, path in paths.items():
-        ops.setdefault(path, set()).add(_op(node))
+        ops.setdefault(path, set()).add(op_name(node))
     seen: Counter[str] = Counter()
     named: dict[str, fx.Node] = {}
     for node, path in paths.items():
         plain = path in leaves and len(ops[path]) == 1
-        base = path if plain else f"{path}.{_op(node)}".lstrip(".")
+        base = path if plain else f"{path}.{op_name(node)}".lstrip(".")
         name = base
         while name in named:
             seen[base] += 1
@@ -138,8 +138,8 @@ def _named_nodes(model: nn.Module, traced: Traced, batch: int) -> dict[str, fx.N
 
 
 def _is_value(node: fx.Node, batch: int) -> bool:
-    made_by = _source(node)
-    if node.op != "call_function" or (_op(node) in _CARRIES and made_by is node):
+    made_by = source_node(node)
+    if node.op != "call_function" or (op_name(node) in CARRIES and made_by is node):
         return False
     value = node.meta.get("val")
     return (
@@ -150,11 +150,11 @@ def _is_value(node: fx.Node, batch: int) -> bool:
     )
 
 
-def _source(node: fx.Node) -> fx.Node:
+def source_node(node: fx.Node) -> fx.Node:
     """The op itself, or the multi-output op (a batch norm) whose first result this `getitem` takes."""
     if node.target is operator.getitem and node.args[1] == 0 and isinstance(node.args[0], fx.Node):
         origin = node.args[0]
-        if _raw_op(origin) not in _CARRIES:
+        if _raw_op(origin) not in CARRIES:
             return origin
     return node
 
@@ -166,15 +166,17 @@ def _raw_op(node: fx.Node) -> str:
     return str(getattr(name, "__name__", name)).split(".")[-1]
 
 
-def _op(node: fx.Node) -> str:
-    return _raw_op(_source(node))
+def op_name(node: fx.Node) -> str:
+    """The name of the op that makes a node's value, without namespace and overload: "relu"."""
+    return _raw_op(source_node(node))
 
 
 def _shape(node: fx.Node) -> tuple[int, ...]:
     return tuple(int(size) for size in node.meta["val"].shape)
 
 
-def _depends_on_input(traced: Traced) -> set[fx.Node]:
+def depends_on_input(traced: Traced) -> set[fx.Node]:
+    """The nodes whose values change with the inputs; all others are functions of the weights alone."""
     moving: set[fx.Node] = set()
     for node in traced.graph.nodes:
         if node.op == "placeholder":
@@ -190,9 +192,9 @@ def _ends_layer(node: fx.Node) -> bool:
     readers = [node]
     while len(readers) == 1 and readers[0].users:
         readers = list(readers[0].users)
-        if len(readers) == 1 and _op(readers[0]) in _FINISHES:
+        if len(readers) == 1 and op_name(readers[0]) in _FINISHES:
             return False
-        if len(readers) != 1 or _raw_op(readers[0]) not in _CARRIES:
+        if len(readers) != 1 or _raw_op(readers[0]) not in CARRIES:
             break
     return True
 
@@ -205,7 +207,7 @@ def _channel_dims(graph: fx.Graph) -> dict[fx.Node, int]:
         value = node.meta.get("val")
         if node.op != "call_function" or not isinstance(value, Tensor):
             continue
-        op = _op(node)
+        op = op_name(node)
         if op in _CHANNELS_FIRST:
             dims[node] = 1
         elif op in _CHANNELS_LAST:
