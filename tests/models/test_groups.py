@@ -232,3 +232,19 @@ def test_an_lstm_is_frozen_with_a_reason_and_the_rest_is_not() -> None:
         frozen = [a for a in symmetry.axes if any("lstm" in m.param for m in a.members)]
         assert frozen and all("no rule for aten.lstm.input at lstm" in a.frozen_because for a in frozen)
     assert symmetry.axis("last").group.name == "positive monomial"
+
+
+def test_an_empty_slice_that_is_written_changes_nothing() -> None:
+    """Swin's mask without a shift: `mask[-0:0] = 1` writes to no position."""
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(5, 8), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            mask = x.new_zeros(4, 6)
+            mask[0:-4, 1:3] = 1.0
+            return self.last(torch.relu(self.first(x))) + mask.sum()
+
+    assert traced(Masked(), torch.randn(4, 5)).axis("first").group.name == "positive monomial"

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from intertwine.coverage.targets import build
+from intertwine.coverage.targets import build, module_of
 from intertwine.errors import InputError
 from intertwine.files import replacing
 
@@ -61,7 +61,7 @@ def describe(spec: str) -> Entry:
         with torch.device("meta"), warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             source = build(spec)
-            module = type(source.model).__module__
+            module = module_of(source)
             count = sum(p.numel() for p in source.model.parameters())
             with recorder:
                 source.model.eval()(*source.example, **source.kwargs)

@@ -35,10 +35,8 @@ def _names(library: str) -> list[str]:
 
         return zoo.names()
     if library == "torchvision":
-        import_vision("torchvision")
-        from torchvision.models import list_models
-
-        return [n for n in list_models() if not n.startswith("quantized_")]
+        names = import_vision("torchvision.models").list_models()
+        return [n for n in names if not n.startswith("quantized_")]
     if library == "timm":
         return list(import_vision("timm").list_models())
     if library == "diffusers":
@@ -52,12 +50,21 @@ def build(spec: str) -> Source:
     """The model and its example; of a detector the backbone, whose post-processing needs compiled ops."""
     library, _, name = spec.partition(":")
     if library == "torchvision" and _is_detector(name):
-        from torchvision.models import get_model
-
+        get_model = import_vision("torchvision.models").get_model
         model = get_model(name, weights=None, weights_backbone=None).backbone.eval()
         side = 300 if name == "ssd300_vgg16" else 128  # SSD's extra layers shrink the image to one pixel
         return Source(spec, _Tensors(model), (torch.randn(1, 3, side, side),))
     return resolve(spec)
+
+
+def module_of(source: Source) -> str:
+    """The module that defines a model: of timm and torchvision that of the factory, else that of the class."""
+    library, _, name = source.name.partition(":")
+    if library == "timm":
+        return str(import_vision("timm").models.model_entrypoint(name).__module__)
+    if library == "torchvision":
+        return str(import_vision("torchvision.models").get_model_builder(name).__module__)
+    return type(source.model).__module__
 
 
 class _Tensors(nn.Module):
@@ -72,6 +79,4 @@ class _Tensors(nn.Module):
 
 
 def _is_detector(name: str) -> bool:
-    from torchvision.models import get_model_builder
-
-    return ".detection" in get_model_builder(name).__module__
+    return ".detection" in import_vision("torchvision.models").get_model_builder(name).__module__

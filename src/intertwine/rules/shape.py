@@ -276,7 +276,9 @@ def slice_scatter(
     end: int | None = None,
     step: int = 1,
 ) -> Value:
-    """x with a slice replaced: the pieces side by side."""
+    """x with a slice replaced: the pieces side by side. An empty slice replaces nothing."""
+    if 0 in source.shape:
+        return x
     dim %= len(x.dims)
     n = x.shape[dim]
     chosen = np.arange(n)[start:end:step]
