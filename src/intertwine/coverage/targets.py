@@ -58,7 +58,7 @@ def build(spec: str) -> Source:
 
 
 def module_of(source: Source) -> str:
-    """The module that defines a model: of timm and torchvision that of the factory, else that of the class."""
+    """The module that defines a model: that of its factory (timm, torchvision) or else of its class."""
     library, _, name = source.name.partition(":")
     if library == "timm":
         return str(import_vision("timm").models.model_entrypoint(name).__module__)

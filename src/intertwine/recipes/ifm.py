@@ -30,7 +30,11 @@ PAPER_VGGS = {f"VGG{d}": Net(f"vgg{d}", "cifar10", "ifm") for d in (11, 13, 16, 
 PAPER_RESNET = {"ResNet18": Net("resnet18", "cifar10", "ifm")}
 QUICK_VGGS = {f"width {w}": Net("digits-vgg", "digits", "digits", {"width": w}, 15) for w in (8, 16, 32)}
 QUICK_RESNET = {"ResNet20": Net("resnet20", "digits", "digits", {}, 8)}
-QUICK = "Digits of 8x8 pixels and nets of 9 to 140 thousand parameters instead of CIFAR-10 and millions."
+QUICK_BETAS = (0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
+QUICK = (
+    "Digits of 8x8 pixels and nets of 9 to 140 thousand parameters instead of CIFAR-10 and millions; beta goes "
+    "up to 0.6, because small nets have fewer equal features."
+)
 
 
 @dataclass(frozen=True)
@@ -122,14 +126,19 @@ def swaps(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
     )  # fmt: skip
 
 
-def _curves(subjects: Mapping[str, Subject], axes: list[str] | None = None) -> dict[str, list[CurvePoint]]:
-    """The released code's merging over the source's grid of beta."""
+def _curves(
+    subjects: Mapping[str, Subject], quick: bool, axes: list[str] | None = None
+) -> dict[str, list[CurvePoint]]:
+    """The released code's merging over the source's grid of beta; small nets need larger ones."""
     from intertwine.merge import Options, Planner
+    from intertwine.merge.decide import PAPER_BETAS
     from intertwine.merge.experiments import merge_curve
 
     options = Options("ifm", order="interleaved", norm="sum", repair="none")
+    betas = QUICK_BETAS if quick else PAPER_BETAS
     return {
-        name: merge_curve(Planner(s.net, s.symmetry, options, axes), s.score) for name, s in subjects.items()
+        name: merge_curve(Planner(s.net, s.symmetry, options, axes), s.score, betas=betas)
+        for name, s in subjects.items()
     }
 
 
@@ -142,7 +151,7 @@ def accuracy_curves(name: str, folder: Path, quick: bool, progress: Progress) ->
     from intertwine.report.merge_figures import curve_figure
 
     subjects = load_subjects(QUICK_VGGS if quick else PAPER_VGGS, folder, progress)
-    curves = _curves(subjects)
+    curves = _curves(subjects, quick)
     left = {n: _smallest(points, subjects[n].accuracy).kept for n, points in curves.items()}
     claims = (
         Claim("parameters left within 95 % of the accuracy", "the larger the net, the fewer",
@@ -166,7 +175,7 @@ def sizes(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
 
     subjects = load_subjects(QUICK_VGGS if quick else PAPER_VGGS, folder, progress)
     rows: list[dict[str, Any]] = []
-    for net, points in _curves(subjects).items():
+    for net, points in _curves(subjects, quick).items():
         full = sum(p.numel() for p in subjects[net].net.parameters())
         best = _smallest(points, subjects[net].accuracy)
         row = {"net": net, "parameters": full, "accuracy": subjects[net].accuracy, "beta": best.setting}
@@ -192,7 +201,7 @@ def complexity(name: str, folder: Path, quick: bool, progress: Progress) -> Outc
     from intertwine.report.merge_figures import complexity_figure
 
     subjects = load_subjects(QUICK_VGGS if quick else PAPER_VGGS, folder, progress)
-    curves = _curves(subjects)
+    curves = _curves(subjects, quick)
     found: dict[str, dict[str, int]] = {}
     for net, subject in subjects.items():
         beta = _smallest(curves[net], subject.accuracy).setting
@@ -222,7 +231,7 @@ def pruning(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome
     subjects = load_subjects(QUICK_RESNET if quick else PAPER_RESNET, folder, progress)
     ((label, subject),) = subjects.items()
     stages = ["layer2.*", "layer3.*"] if quick else ["layer3.*", "layer4.*"]
-    curves = {f"{label}, IFM": _curves(subjects, stages)[label]}
+    curves = {f"{label}, IFM": _curves(subjects, quick, stages)[label]}
     planner = Planner(subject.net, subject.symmetry, Options("moments", repair="weights"))
     curves[f"{label}, default of this package"] = merge_curve(
         planner, subject.score, shares=(0.95, 0.9, 0.8, 0.7, 0.6, 0.5)

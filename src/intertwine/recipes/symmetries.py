@@ -192,7 +192,7 @@ def slopes(name: str, title: str, folder: Path, quick: bool, progress: Progress)
     splits = load_net_data(net)
     count = 600 if quick else len(splits.train)
     train = (splits.train.images[:count], splits.train.labels[:count])
-    at = "features.10" if quick else "layer2.2.relu_1"
+    at = "features.9" if quick else "layer2.2.relu_1"
     progress(0, 1, "training two networks a slope")
     found = stitch_slopes(
         lambda slope: with_slope(make_net(net, splits, 0), slope), train,
@@ -208,7 +208,7 @@ def slopes(name: str, title: str, folder: Path, quick: bool, progress: Progress)
     claims = (
         Claim("accuracy from slope 1e-4 to 1", reported, ", ".join(f"{100 * f.accuracy:.1f}" for f in found)),
         Claim("where the group is GL(n)", "at slope 1 only",
-              ", ".join(f"{f.slope:g}" for f in found if "linear" in f.group) or "nowhere"),
+              ", ".join(f"{f.slope:g}" for f in found if f.group == "GL(n)") or "nowhere"),
     )  # fmt: skip
     series = {kind: [f.report[at, kind].trained for f in found] for kind in found[0].report.kinds}
     figure = curves(series, [f"{f.slope:g}" for f in found], x_title="slope", y_title="penalty, points")

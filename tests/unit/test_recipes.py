@@ -1,0 +1,84 @@
+"""The recipes: which there are, and that those that need no long training come out as the source says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from intertwine.cli import main
+from intertwine.recipes import find_recipe, functional, ifm, recipes, symmetries
+
+FIGURES = """
+    ifm-fig2a ifm-fig2b ifm-fig3a ifm-fig3b ifm-fig5a ifm-fig6 ifm-fig7 ifm-table2
+    symmetry-fig1 symmetry-fig2 symmetry-fig4 symmetry-fig5 symmetry-fig6 symmetry-fig7 symmetry-fig8
+    symmetry-fig9 symmetry-fig10 symmetry-fig11 symmetry-fig13 symmetry-fig15 symmetry-fig16 symmetry-fig17
+    symmetry-table1 symmetry-table2 symmetry-table4
+    functional-fig3.1 functional-fig3.2 functional-fig3.3 functional-fig3.4 functional-fig3.5
+    functional-table4.1
+    genni-fig1 genni-fig2 genni-fig3 genni-fig4 genni-fig5 genni-fig6
+""".split()
+
+
+@pytest.fixture(autouse=True)
+def no_browser(monkeypatch):
+    """PNG files are made by a browser, seconds each: tested where figures are."""
+    from intertwine.errors import MissingExtra
+    from intertwine.report import explore_figures
+
+    def refuse(*args, **kwargs):
+        raise MissingExtra("no PNG in this test")
+
+    monkeypatch.setattr(explore_figures, "write_png", refuse)
+
+
+def reproduce(name, folder, capsys):
+    assert main(["reproduce", name, "--quick", "-o", str(folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["preset"] == "quick" and (folder / f"{name}.html").exists()
+    stored = json.loads((folder / f"{name}.json").read_text())
+    assert stored["claims"] == found["claims"]
+    return found
+
+
+def test_every_figure_has_a_recipe():
+    assert sorted(recipes()) == sorted(FIGURES)
+    assert find_recipe("genni-fig1").preset == "paper" and find_recipe("ifm-fig3a").preset == "quick"
+
+
+def test_groups_are_those_of_table_1(tmp_path, capsys):
+    found = reproduce("symmetry-table1", tmp_path, capsys)
+    here = {claim["what"]: claim["here"] for claim in found["claims"]}
+    assert here["identity"].startswith("GL(n)") and here["sigmoid"].startswith("permutation,")
+    assert here["relu"] == here["leaky_relu"] == "permutation x positive diagonal, phi(A) = A"
+
+
+def test_the_slope_of_xi(tmp_path, capsys):
+    (claim,) = reproduce("symmetry-fig17", tmp_path, capsys)["claims"]
+    assert claim["here"].startswith("0.1267")
+
+
+def test_merging_figures_and_runs_that_are_read_again(tmp_path, capsys, monkeypatch):
+    short = {name: replace(net, epochs=2) for name, net in ifm.QUICK_VGGS.items()}
+    monkeypatch.setattr(ifm, "QUICK_VGGS", short)
+    first = reproduce("ifm-fig2a", tmp_path, capsys)
+    assert 0 < float(first["claims"][0]["here"]) < 1
+    trained = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("model.safetensors")}
+    assert len(trained) == 1
+    second = reproduce("ifm-fig2a", tmp_path, capsys)
+    assert second["claims"] == first["claims"]
+    assert {p: p.stat().st_mtime_ns for p in trained} == trained
+
+
+def test_features_tell_the_net_apart(tmp_path, capsys, monkeypatch):
+    make = functional.Net
+    monkeypatch.setattr(functional, "Net", lambda *args: make(*args[:3], {"width": 4}, 1))
+    found = reproduce("functional-fig3.1", tmp_path, capsys)
+    assert found["classes"] == 18 and found["accuracy"] > 3 / 18
+
+
+def test_stitching_figure(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(symmetries, "DIGITS", replace(symmetries.DIGITS, options={"width": 4}, epochs=2))
+    found = reproduce("symmetry-fig4", tmp_path, capsys)
+    assert "identity" in found["claims"][0]["here"]
