@@ -32,7 +32,7 @@ QUICK_VGGS = {f"width {w}": Net("digits-vgg", "digits", "digits", {"width": w}, 
 QUICK_RESNET = {"ResNet20": Net("resnet20", "digits", "digits", {}, 8)}
 QUICK_BETAS = (0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
 QUICK = (
-    "Digits of 8x8 pixels and nets of 9 to 140 thousand parameters instead of CIFAR-10 and millions; beta goes "
+    "Digits of 8x8 pixels and nets of 9 to 140 thousand parameters, not CIFAR-10 and millions; beta goes "
     "up to 0.6, because small nets have fewer equal features."
 )
 
