@@ -28,6 +28,7 @@ def _unit(
 ) -> list[nn.Module]:
     """Convolution, batch norm, and the activation where there is one."""
     conv = nn.Conv2d(fan_in, fan_out, kernel, stride, kernel // 2, groups=groups, bias=False)
+    nn.init.kaiming_normal_(conv.weight, mode="fan_in")  # the default lets 28 layers fade to nothing
     return [conv, nn.BatchNorm2d(fan_out), *([active()] if active else [])]
 
 
