@@ -174,6 +174,27 @@ def test_kernels_and_merge(folder: Path, tmp_path: Path) -> None:
     assert kept[0.3] <= kept[0.0] <= 1
 
 
+def test_stitch_and_align(folder: Path, tmp_path: Path) -> None:
+    """Both directions of a stitch, one barrier a pair, at the numbers that the functions give."""
+    text = TEXT.split("compare:")[0] + "stitch: {kinds: [identity, full], inputs: 100, train_inputs: 100}\n"
+    text += "align: {by: weights, inputs: 100, points: 3}\n"
+    (tmp_path / "r.yml").write_text(RECIPE)
+    report = run_sweep(parse_sweep(text, folder=tmp_path), tmp_path / "out", jobs=1)
+    assert not report.failed and report.tasks == 2 + 2 + 1
+    stitched = rows(tmp_path / "out", kind="stitch")
+    assert {(row["seed"], row["seed_b"]) for row in stitched} == {(0, 1), (1, 0)}
+    mean = {
+        name: sum(row["value"] for row in stitched if row["quantity"] == name)
+        for name in ("penalty_identity", "penalty_full")
+    }
+    assert mean["penalty_full"] < mean["penalty_identity"]
+    aligned = {row["quantity"]: row["value"] for row in rows(tmp_path / "out", kind="align")}
+    assert aligned["distance_full"] <= aligned["distance_permutation"] < aligned["distance_none"]
+    assert set(aligned) >= {"barrier_none", "barrier_permutation", "barrier_full"}
+    with pytest.raises(InputError, match="no kind of stitch named 'wide'"):
+        parse_sweep(text.replace("identity", "wide"), folder=tmp_path)
+
+
 def test_other_kinds_can_join(tmp_path: Path) -> None:
     @task_kind("double", version=1)
     def double(inputs: Any, needs: Any, folder: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The package's own kinds of tasks: train, moments, compare, kernels, merge.
+"""The package's own kinds of tasks: train, moments, compare, kernels, merge, stitch, align.
 
 Each is a function of its inputs and of the results that it needs; it writes only below its own folder.
 """
@@ -179,3 +179,48 @@ def merge_task(inputs: Inputs, needs: Sequence[Path], folder: Path) -> list[Row]
         for point in curve
         for quantity, value in (("merged_accuracy", point.score), ("parameters_kept", point.kept))
     ]
+
+
+@task_kind("stitch", version=1)
+def stitch_task(inputs: Inputs, needs: Sequence[Path], folder: Path) -> list[Row]:
+    """Penalties of every kind at every cut, A below and B above: of the closed form and after training."""
+    from intertwine.stitch import Training, stitch
+
+    a, b = map(_trained, needs)
+    data = _splits(inputs)
+    report = stitch(
+        a, b, data.train.take(inputs["train_inputs"]), data.test.take(inputs["inputs"]), at=inputs["at"],
+        kinds=inputs["kinds"], training=Training(epochs=inputs["epochs"]),
+    )  # fmt: skip
+    return [
+        {**_names(inputs), "layer": found.layer, "layer_b": found.layer, "quantity": name, "value": value}
+        for found in report.stitchings
+        for name, value in (
+            (f"penalty_start_{found.kind}", found.start),
+            (f"penalty_{found.kind}", found.trained),
+        )
+    ]
+
+
+@task_kind("align", version=1)
+def align_task(inputs: Inputs, needs: Sequence[Path], folder: Path) -> list[Row]:
+    """Distance and barrier of a pair: as it is, after permutations, after the whole group."""
+    from intertwine.align import align, interpolate
+    from intertwine.symmetry import act
+
+    a, b = map(_trained, needs)
+    data = _splits(inputs)
+    train, test = (part.take(inputs["inputs"]) for part in (data.train, data.test))
+    symmetry = trace(a, test.images[:2])
+    ts = [k / (inputs["points"] - 1) for k in range(inputs["points"])]
+    rows = []
+    for group in ("none", "permutation", "full"):
+        moved, values = b, {}
+        if group != "none":
+            found = align(a, b, symmetry, by=inputs["by"], group=group, data=train)  # type: ignore[arg-type]
+            moved = act(b, found.element)
+            values = {f"distance_{group}": found.distance_after, "distance_none": found.distance_before}
+        curve = interpolate([a, moved], test, ts, repair=inputs["repair"], statistics=train)
+        values[f"barrier_{group}"] = curve.barrier
+        rows += [{**_names(inputs), "quantity": name, "value": value} for name, value in values.items()]
+    return list({row["quantity"]: row for row in rows}.values())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations, pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,14 @@ def plan_sweep(sweep: Sweep) -> list[list[Task]]:
             inputs = {**_data(sweep), **_side(net), "betas": sweep.merge.betas, "inputs": sweep.merge.inputs}
             inputs["method"] = sweep.merge.method
             waves[1].append(Task.of("merge", inputs, [net.task], f"merge {net.model} seed {net.seed}"))
+    alike = [(a, b) for a, b in permutations(nets, 2) if a.model == b.model]
+    for kind, part in (("stitch", sweep.stitch), ("align", sweep.align)):
+        for a, b in alike:
+            # A stitch has a direction, a barrier has none.
+            if part is not None and (kind == "stitch" or nets.index(a) < nets.index(b)):
+                inputs = {**_data(sweep), **_sides(a, b), **asdict(part)}
+                label = f"{kind} {a.model} seed {a.seed} with seed {b.seed}"
+                waves[1].append(Task.of(kind, inputs, [a.task, b.task], label))
     return [wave for wave in waves if wave]
 
 
@@ -53,7 +61,7 @@ def _compare(sweep: Sweep, part: ComparePart, a: Net, b: Net) -> tuple[list[Task
     from intertwine.similarity.measures import find_measure
 
     label = f"{a.model} seed {a.seed} with {b.model} seed {b.seed}"
-    sides = {**_side(a), **{f"{key}_b": value for key, value in _side(b).items()}}
+    sides = _sides(a, b)
     common = {**_data(sweep), **sides, "at": part.at, "layers": part.layers}
     streamed = [name for name in part.measures if find_measure(name).streams]
     kernels = [name for name in part.measures if name not in streamed]
@@ -80,6 +88,10 @@ def cut(count: int, parts: int) -> list[tuple[int, int]]:
     """
     edges = [count * i // parts for i in range(parts + 1)]
     return list(pairwise(edges))
+
+
+def _sides(a: Net, b: Net) -> dict[str, Any]:
+    return {**_side(a), **{f"{key}_b": value for key, value in _side(b).items()}}
 
 
 def _side(net: Net) -> dict[str, Any]:

@@ -4,6 +4,8 @@
     train: {models: [digits-vgg, mlp], seeds: 0-3, recipe: digits}
     compare: {measures: [cka, procrustes-grelu], pairs: same, layers: matched, inputs: 500, shards: 2}
     merge: {betas: [0.1, 0.2], inputs: 500}
+    stitch: {kinds: [full, group], at: outside, train_inputs: 500}
+    align: {by: activations, repair: reset, inputs: 500}
 
 `recipe` is a name of the package or a file, relative to the sweep file.
 """
@@ -72,6 +74,37 @@ class MergePart:
 
 
 @dataclass(frozen=True)
+class StitchPart:
+    """Stitching penalties of every pair of one architecture, both directions, at the cuts `at`."""
+
+    kinds: tuple[str, ...] = ("full", "group")
+    at: str = "outside"
+    train_inputs: int = 1000
+    inputs: int = 1000
+    epochs: int = 2
+
+    def __post_init__(self) -> None:
+        from intertwine.stitch import parse_kind
+
+        for kind in self.kinds:
+            parse_kind(kind)
+
+
+@dataclass(frozen=True)
+class AlignPart:
+    """Distance and loss barrier of every pair of one architecture: as it is, permuted, by the whole group."""
+
+    by: Literal["weights", "activations", "both"] = "activations"
+    repair: Literal["none", "reset", "repair"] = "reset"
+    points: int = 7
+    inputs: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.points < 3:
+            raise InputError(f"points is {self.points}: a line needs its ends and a middle")
+
+
+@dataclass(frozen=True)
 class Sweep:
     """What to run; `folder` is where relative recipe files are looked for."""
 
@@ -81,6 +114,8 @@ class Sweep:
     normalize: str | None = None
     compare: ComparePart | None = None
     merge: MergePart | None = None
+    stitch: StitchPart | None = None
+    align: AlignPart | None = None
     about: str = ""
     folder: str = "."
 
