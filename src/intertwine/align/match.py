@@ -20,8 +20,7 @@ from intertwine.align.linear import rotations
 from intertwine.align.scales import Scales, sign_blocks
 from intertwine.align.units import Forest, Spot, Unit, Weights
 from intertwine.ir.ledger import Ids
-from intertwine.symmetry.classes import mix
-from intertwine.symmetry.structure import Structure
+from intertwine.symmetry.transform import carry
 
 Array = np.ndarray
 Usable = Callable[[Spot], bool]
@@ -197,19 +196,3 @@ class _Solver:
             for c in range(width):
                 goal = blocks[there * width + answer[c]]
                 self.place(child, int(goal), int(blocks[here * width + c]), relabel, linear)
-
-
-def carry(structure: Structure, relabel: Ids, placed: Ids) -> None:
-    """Move what lies inside moved blocks along with them, in order; classes in `placed` have their place."""
-    classes = structure.classes
-    up = classes.ancestors.tocoo()
-    rest = classes.depth > 0
-    rest[placed] = False
-    for depth in np.unique(classes.depth[rest]):
-        chosen = np.flatnonzero(rest & (classes.depth == depth))
-        kind = mix(classes.orbit[chosen] + (1 << 43))
-        target = np.zeros(classes.count, np.uint64)
-        np.add.at(target, up.row, mix(relabel[up.col]))
-        here = np.argsort(structure.ancestor_hash[chosen] + kind, kind="stable")
-        there = np.argsort(target[chosen] + kind, kind="stable")
-        relabel[chosen[there]] = chosen[here]

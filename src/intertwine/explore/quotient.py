@@ -20,8 +20,8 @@ from torch import Tensor
 from intertwine.explore.known import KnownSymmetry
 from intertwine.explore.search import EquivalenceSample
 from intertwine.symmetry import Axis, Element, Member
-from intertwine.symmetry.classes import mix
 from intertwine.symmetry.structure import Structure
+from intertwine.symmetry.transform import carry
 
 
 class Quotient:
@@ -178,7 +178,7 @@ def _match_axis(
     relabel = identity.relabel.copy()
     classes = axis.classes.reshape(-1)
     relabel[classes[order]] = classes
-    relabel = _carry_inside(identity.structure, relabel)
+    carry(identity.structure, relabel)
     element = Element(identity.structure, relabel, identity.log_scale, identity.sign, identity.linear)
     return known.act(vector, element)
 
@@ -224,18 +224,3 @@ def _moves(structure: Structure) -> NDArray[np.bool_]:
     """The positions that scales and signs move; where a matrix acts, it takes their place."""
     owner = structure.component_class[structure.component]
     return ~(np.isin(structure.classes.orbit[owner], list(structure.linear)) | (owner < 0))
-
-
-def _carry_inside(structure: Structure, relabel: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Move what lies inside the blocks (the pixels of a flattened channel) along with them, in order."""
-    classes = structure.classes
-    up = classes.ancestors.tocoo()
-    for depth in np.unique(classes.depth[classes.depth > 0]):
-        chosen = np.flatnonzero(classes.depth == depth)
-        kind = mix(classes.orbit[chosen] + (1 << 43))
-        target = np.zeros(classes.count, np.uint64)
-        np.add.at(target, up.row, mix(relabel[up.col]))
-        here = np.argsort(structure.ancestor_hash[chosen] + kind, kind="stable")
-        there = np.argsort(target[chosen] + kind, kind="stable")
-        relabel[chosen[there]] = chosen[here]
-    return relabel

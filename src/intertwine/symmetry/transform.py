@@ -286,3 +286,23 @@ def _move(tensor: Tensor, s: Structure, key: tuple[str, int], move: Ids) -> Tens
     index = torch.from_numpy(source.reshape(shape) % shape[1]).to(tensor.device)
     index = index.reshape(shape[0], 1, shape[1], *[1] * (tensor.dim() - 2)).expand_as(groups)
     return groups.gather(2, index).reshape(tensor.shape)
+
+
+def carry(structure: Structure, relabel: Ids, placed: Ids | None = None) -> None:
+    """Move what lies inside moved blocks (the pixels of a flattened channel) along with them, in order.
+
+    relabel: class -> class, completed in place; classes in `placed` have their place already.
+    """
+    classes = structure.classes
+    up = classes.ancestors.tocoo()
+    rest = classes.depth > 0
+    if placed is not None:
+        rest[placed] = False
+    for depth in np.unique(classes.depth[rest]):
+        chosen = np.flatnonzero(rest & (classes.depth == depth))
+        kind = mix(classes.orbit[chosen] + (1 << 43))
+        target = np.zeros(classes.count, np.uint64)
+        np.add.at(target, up.row, mix(relabel[up.col]))
+        here = np.argsort(structure.ancestor_hash[chosen] + kind, kind="stable")
+        there = np.argsort(target[chosen] + kind, kind="stable")
+        relabel[chosen[there]] = chosen[here]
