@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -11,26 +9,31 @@ from intertwine import act, trace, zoo
 from intertwine.align import align, alignment_report, interpolate
 from intertwine.data import load_data
 
-SHARED = Path(__file__).parents[2].parent / "shared" / "data"
-pytestmark = pytest.mark.skipif(not (SHARED / "cifar10").exists(), reason="the shared data is not here")
-
 
 @pytest.fixture(scope="module")
-def images():
+def images(shared_data, cifar10_test):
     """(training, test) images, few enough for a test."""
-    return [
-        load_data(f"parquet:{SHARED}/cifar10/{split}.parquet", normalize="cifar10-legacy", limit=200)
-        for split in ("train", "test")
-    ]
+    path = shared_data / "cifar10" / "train.parquet"
+    train = load_data(f"parquet:{path}", normalize="cifar10-legacy", limit=200)
+    return train, cifar10_test("cifar10-legacy", limit=200)
+
+
+@pytest.fixture
+def pair(shared_data):
+    """pair(name, seeds): trained networks of one architecture."""
+
+    def load(name, seeds):
+        folder = shared_data / "checkpoints"
+        files = [folder / f"{name}-cifar10-seed{seed}.safetensors" for seed in seeds]
+        return [zoo.load_weights(zoo.build(name), file) for file in files]
+
+    return load
 
 
 @pytest.mark.parametrize("name, seeds", [("tiny10", (0, 1)), ("tiny10", (2, 3)), ("resnet20", (0, 1))])
-def test_permutations_lower_the_barrier_and_the_group_does_not_raise_it(name, seeds, images):
+def test_permutations_lower_the_barrier_and_the_group_does_not_raise_it(name, seeds, images, pair):
     train, test = images
-    a, b = (
-        zoo.load_weights(zoo.build(name), SHARED / "checkpoints" / f"{name}-cifar10-seed{s}.safetensors")
-        for s in seeds
-    )
+    a, b = pair(name, seeds)
     symmetry = trace(a, torch.zeros(1, 3, 32, 32))
     barriers = {}
     for group in ("none", "permutation", "full"):
@@ -45,10 +48,7 @@ def test_permutations_lower_the_barrier_and_the_group_does_not_raise_it(name, se
     assert barriers["full"] <= barriers["permutation"] + 1e-6
 
 
-def test_what_explains_the_distance_of_a_real_pair():
-    a, b = (
-        zoo.load_weights(zoo.build("tiny10"), SHARED / "checkpoints" / f"tiny10-cifar10-seed{s}.safetensors")
-        for s in (0, 1)
-    )
+def test_what_explains_the_distance_of_a_real_pair(pair):
+    a, b = pair("tiny10", (0, 1))
     report = alignment_report(a, b, trace(a, torch.zeros(1, 3, 32, 32)))
     assert 0.1 < report.permutation < 0.6 and report.rest > 0.3

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intertwine.cli.arguments import (
-    MODEL_HELP,
     add_data_arguments,
     add_device_arguments,
+    add_pair_arguments,
     input_shape,
     load_dataset,
-    load_model,
+    load_pair,
 )
 from intertwine.errors import InputError
 
@@ -39,7 +39,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_pair_arguments(parser)
+    add_pair_arguments(parser, "the MODEL that stays", "the MODEL that moves; same architecture")
+    parser.add_argument("--input", type=input_shape, metavar="SHAPE", help="example input, such as 1x3x32x32")
     add_align_arguments(parser)
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the weights of the aligned B here (.safetensors)"
@@ -49,16 +50,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_device_arguments(parser)
     add_data_arguments(parser)
     parser.set_defaults(run=run)
-
-
-def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
-    """A, B, their weights, and --input."""
-    parser.add_argument("a", metavar="A", help="the MODEL that stays")
-    parser.add_argument("b", metavar="B", help="the MODEL that moves; same architecture")
-    for side in "ab":
-        parser.add_argument(f"--weights-{side}", metavar="FILE", help=f"weights of {side.upper()}")
-    parser.add_argument("--input", type=input_shape, metavar="SHAPE", help="example input, such as 1x3x32x32")
-    parser.epilog = "\n".join(filter(None, [parser.epilog, MODEL_HELP]))
 
 
 def add_align_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,11 +69,6 @@ def _count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
-
-
-def load_side(args: argparse.Namespace, model: str, weights: str | None) -> Source:
-    """One of the models with its weights."""
-    return load_model(argparse.Namespace(**{**vars(args), "model": model, "weights": weights}))
 
 
 def check_same_graph(names: Sequence[str], sources: Sequence[Source]) -> None:
@@ -114,7 +100,7 @@ def run(args: argparse.Namespace) -> int | None:
     for path in filter(None, (args.output, args.element)):
         if Path(path).suffix != ".safetensors":
             raise InputError(f"cannot write {path}", do="give a name that ends in .safetensors")
-    a, b = load_side(args, args.a, args.weights_a), load_side(args, args.b, args.weights_b)
+    a, b = load_pair(args)
     check_same_graph([args.a, args.b], [a, b])
     data: Any = load_dataset(args) if args.by != "weights" else None
     symmetry = trace(a.model, a.example, a.kwargs)

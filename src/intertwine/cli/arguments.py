@@ -121,6 +121,15 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, weights: bool = True
     parser.epilog = "\n".join(filter(None, [parser.epilog, MODEL_HELP]))
 
 
+def add_pair_arguments(parser: argparse.ArgumentParser, a: str, b: str) -> None:
+    """A, B and their weights; `a` and `b` say what each is for."""
+    parser.add_argument("a", metavar="A", help=a)
+    parser.add_argument("b", metavar="B", help=b)
+    for side in "ab":
+        parser.add_argument(f"--weights-{side}", metavar="FILE", help=f"weights of {side.upper()}")
+    parser.epilog = "\n".join(filter(None, [parser.epilog, MODEL_HELP]))
+
+
 def add_data_arguments(
     parser: argparse.ArgumentParser, *, required: bool = False, default: str | None = None
 ) -> None:
@@ -160,6 +169,16 @@ def load_model(args: argparse.Namespace, *, weights: str | None = None) -> Sourc
     example = tuple(_to(value, device) for value in source.example)
     kwargs = {name: _to(value, device) for name, value in source.kwargs.items()}
     return replace(source, model=source.model.to(device), example=example, kwargs=kwargs)
+
+
+def load_side(args: argparse.Namespace, model: str, weights: str | None) -> Source:
+    """One of several models with its weights."""
+    return load_model(argparse.Namespace(**{**vars(args), "model": model, "weights": weights}))
+
+
+def load_pair(args: argparse.Namespace) -> tuple[Source, Source]:
+    """A and B of `add_pair_arguments`."""
+    return load_side(args, args.a, args.weights_a), load_side(args, args.b, args.weights_b)
 
 
 def _to(value: Any, device: torch.device) -> Any:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from intertwine.cli.arguments import (
     add_data_arguments,
     add_device_arguments,
+    add_pair_arguments,
     load_dataset,
-    load_model,
+    load_pair,
     positive_int,
 )
 from intertwine.errors import InputError
@@ -40,10 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("a", metavar="A", help="the first MODEL")
-    parser.add_argument("b", metavar="B", help="the second MODEL, of any architecture")
-    for side in "ab":
-        parser.add_argument(f"--weights-{side}", metavar="FILE", help=f"weights of {side.upper()}")
+    add_pair_arguments(parser, "the first MODEL", "the second MODEL, of any architecture")
     parser.add_argument(
         "--measures", default=_DEFAULT, metavar="NAMES", help=f"comma-separated, or all (default: {_DEFAULT})"
     )
@@ -73,7 +71,7 @@ def run(args: argparse.Namespace) -> int | None:
     from intertwine.similarity import compare
 
     measures = _measures(args.measures)
-    a, b = _load(args, args.a, args.weights_a), _load(args, args.b, args.weights_b)
+    a, b = load_pair(args)
     data = load_dataset(args)
     data_b = None
     if args.normalize_b:
@@ -111,10 +109,6 @@ def _measures(text: str) -> list[str]:
 
 def _at(text: str) -> str | list[str]:
     return text if text in ("layers", "all") else [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _load(args: argparse.Namespace, model: str, weights: str | None) -> Source:
-    return load_model(argparse.Namespace(**{**vars(args), "model": model, "weights": weights}))
 
 
 def _groups(source: Source) -> Any:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from intertwine.cli.align import check_same_graph, load_side
+from intertwine.cli.align import check_same_graph
 from intertwine.cli.arguments import (
     MODEL_HELP,
     add_data_arguments,
     add_device_arguments,
     input_shape,
     load_dataset,
+    load_side,
     positive_int,
 )
 from intertwine.errors import InputError

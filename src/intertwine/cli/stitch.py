@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from intertwine.cli.arguments import (
     add_data_arguments,
     add_device_arguments,
+    add_pair_arguments,
     load_dataset,
-    load_model,
+    load_pair,
     positive_int,
 )
 from intertwine.errors import InputError
@@ -42,10 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("a", metavar="A", help="the MODEL whose first layers are used")
-    parser.add_argument("b", metavar="B", help="the MODEL whose last layers are used")
-    for side in "ab":
-        parser.add_argument(f"--weights-{side}", metavar="FILE", help=f"weights of {side.upper()}")
+    add_pair_arguments(parser, "the MODEL whose first layers are used", "the MODEL whose last ones are")
     parser.add_argument("--at", default="all", metavar="LAYER", help="where (default: all)")
     parser.add_argument("--at-b", metavar="LAYER", help="the layer of B, where it differs")
     parser.add_argument("--kind", default="full,group", metavar="KINDS", help="(default: full,group)")
@@ -101,7 +99,7 @@ def run(args: argparse.Namespace) -> int | None:
     if not kinds:
         raise InputError("no kind of stitch is named", do="give --kind full,group")
     training = _training(args)
-    a, b = (_load(args, side) for side in "ab")
+    a, b = load_pair(args)
     train, test, how = training_and_test(args)
     inputs_b = None
     if args.normalize_b:
@@ -182,10 +180,6 @@ def _training(args: argparse.Namespace) -> Training:
         epochs=args.epochs, rate=args.lr, alpha=alpha, method=args.method, loss=args.loss, seed=args.seed
     )  # fmt: skip
 
-
-def _load(args: argparse.Namespace, side: str) -> Any:
-    chosen = {"model": getattr(args, side), "weights": getattr(args, f"weights_{side}")}
-    return load_model(argparse.Namespace(**{**vars(args), **chosen}))
 
 
 def _at(text: str) -> str | list[str]:
