@@ -170,36 +170,55 @@ def test_deep_merging_of_a_wide_layer_stays_in_step() -> None:
         del held[n], names[n]
 
 
-def test_residual_network_matches_a_recomputation() -> None:
-    """Interleaved low-rank updates against the same rule recomputed from the weights, on a residual net."""
-    net = zoo.build("resnet20", classes=10).double()
-    symmetry = trace(net, torch.zeros(1, 3, 32, 32).double())
+class TwoBranches(nn.Module):
+    """Channels side by side on one dimension (a concatenation), several positions a channel (a flatten)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.left, self.right = nn.Conv2d(3, 30, 3), nn.Conv2d(3, 24, 3)
+        self.joined, self.head, self.out = nn.Conv2d(54, 20, 3), nn.Linear(80, 40), nn.Linear(40, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cat([self.left(x).relu(), self.right(x).relu()], 1)
+        out: Tensor = self.out(self.head(self.joined(x).relu().flatten(1)).relu())
+        return out
+
+
+@pytest.mark.parametrize(
+    ("net", "size"), [(zoo.build("resnet20"), 32), (TwoBranches(), 6)], ids=["residual", "concatenated"]
+)
+def test_low_rank_updates_match_a_recomputation(net: nn.Module, size: int) -> None:
+    """The interleaved order against the same rule recomputed from the weights at every merge."""
+    net = net.double()
+    symmetry = trace(net, torch.zeros(1, 3, size, size).double())
     fast = plan_merge(net, symmetry, method="ifm", beta=1.0, order="interleaved", norm="sum", max_ratio=0.2)
     params = {k: v.detach().clone() for k, v in net.state_dict().items()}
     alive = {a.name: list(range(a.size)) for a in fast.axes}
     held = {a.name: dict.fromkeys(range(a.size), 1.0) for a in fast.axes}
+    assert all(a.merges for a in fast.axes)
     for rounds in range(max(len(a.merges) for a in fast.axes)):
         for axis in fast.axes:
             if rounds >= len(axis.merges):
                 continue
-            merge, total = axis.merges[rounds], 0.0
-            names = alive[axis.name]
-            for part in axis.places:
-                if params[part.param].dim() > 1:
-                    rows = params[part.param].movedim(part.dim, 0)[names].flatten(1)
-                    total = (
-                        total + torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
-                    )
-            assert isinstance(total, Tensor)
+            merge, total = axis.merges[rounds], torch.zeros(())
+            names, h = alive[axis.name], held[axis.name]
+            places = [part.place(axis.size) for part in axis.places]
+            for place in places:
+                if params[place.param].dim() > 1:
+                    rows = place.rows(params[place.param])[names]
+                    squares = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
+                    total = total + squares
             total.fill_diagonal_(float("inf"))
             m, n = divmod(int(total.argmin()), len(names))
             assert {names[m], names[n]} == {merge.keep, merge.drop}  # cdist is symmetric up to rounding only
-            h = held[axis.name]
-            for part in axis.places:
-                w = params[part.param].movedim(part.dim, 0)
-                a, b = h[merge.keep], h[merge.drop]
-                mean = (a * w[merge.keep] + b * w[merge.drop]) / (a + b)
-                w[merge.keep] = mean if part.role == "in" else w[merge.keep] + w[merge.drop]
-                w[merge.drop] = 0.0
+            assert merge.distance == pytest.approx(float(total[m, n]), rel=1e-9)
+            a, b = h[merge.keep], h[merge.drop]
+            for place in places:
+                w = params[place.param].movedim(place.dim, 0)
+                keep, drop = place.where[merge.keep], place.where[merge.drop]
+                mean = (a * w[keep] + b * w[drop]) / (a + b)
+                w[keep] = mean if place.role == "in" else w[keep] + w[drop]
+                w[drop] = 0.0
             h[merge.keep] += h[merge.drop]
             names.remove(merge.drop)

@@ -13,7 +13,6 @@ interleaved order a merge changes the Gram matrices of neighbouring axes by a pr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -100,6 +99,11 @@ class Interleaved:
             for side, places in enumerate(sides):
                 for place in places:
                     self.shared.setdefault(place.param, []).append((k, side, place))
+        self.channels = {
+            (name, place.dim): np.moveaxis(self.weights[name].numpy(), place.dim, 0)
+            for name, uses in self.shared.items()
+            for _, _, place in uses
+        }
         self.held = [np.ones(t.size) for t in self.targets]
         self.settled = [False] * len(self.targets)
 
@@ -145,29 +149,35 @@ class Interleaved:
         return np.ones(self.targets[k].size) if plain else 1.0 / self.held[k]
 
     def _update_weight(self, k: int, place: Place, keep: int, drop: int, pair: Pair) -> None:
-        weight, (a, b) = self.weights[place.param], pair
-        at = [torch.from_numpy(place.where[c]) for c in (keep, drop)]
-        left, right = (weight.index_select(place.dim, i) for i in at)
+        channels, where = self.channels[place.param, place.dim], place.where[[keep, drop]]
+        merging = channels[where]  # (2, copies, the other dims)
         for other, side, seen in self.shared[place.param]:
-            if other != k:
-                self._update_neighbour(other, side, seen, left, right, (a, b))
-        weight.index_copy_(place.dim, at[0], a * left + b * right)
-        weight.index_fill_(place.dim, at[1], 0.0)
+            if other != k and seen.dim != place.dim:  # on the same dim it lies elsewhere (a concatenation)
+                dim = seen.dim + (2 if seen.dim < place.dim else 1)
+                self._update_neighbour(other, side, seen, (merging, dim), pair)
+        channels[where[0]] = pair[0] * merging[0] + pair[1] * merging[1]
+        channels[where[1]] = 0.0
 
     def _update_neighbour(
-        self, k: int, side: int, place: Place, left: Tensor, right: Tensor, pair: Pair
+        self, k: int, side: int, place: Place, change: tuple[np.ndarray, int], pair: Pair
     ) -> None:
-        """(a m + b n)(a m + b n)^T - m m^T - n n^T: all that a neighbour's Gram matrix changes by."""
-        a, b = pair
+        """(a m + b n)(a m + b n)^T - m m^T - n n^T: all that a neighbour's Gram matrix changes by.
+
+        change: m and n along the first dim of an array, and its dim that has the neighbour's channels.
+        """
+        (merging, dim), (a, b) = change, pair
         living = self.tables[k].order
-        share = torch.from_numpy(self._shares(k, side)[living])[:, None]
-        seen = replace(place, where=place.where[living])
-        m, n = seen.rows(left) * share, seen.rows(right) * share
+        rows = merging.swapaxes(0, dim)[place.where[living]]  # (living, copies, ..., 2, ...)
+        both = rows.swapaxes(1, dim + 1).reshape(len(living), 2, -1)
+        if not self.targets[k].literal:
+            both *= self._shares(k, side)[living, None, None]
+        mixed = np.empty_like(both)
         if a == b == 1.0:
-            mixed = torch.cat([n, m], 1)
+            mixed[:, 0], mixed[:, 1] = both[:, 1], both[:, 0]
         else:
-            mixed = torch.cat([(a * a - 1) * m + a * b * n, a * b * m + (b * b - 1) * n], 1)
-        self.tables[k].change(side, torch.cat([m, n], 1), mixed)
+            mixed[:, 0] = (a * a - 1) * both[:, 0] + a * b * both[:, 1]
+            mixed[:, 1] = a * b * both[:, 0] + (b * b - 1) * both[:, 1]
+        self.tables[k].change(side, both.reshape(len(living), -1), mixed.reshape(len(living), -1))
         self.settled[k] = False
 
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
 Matrix = np.ndarray
 Pair = tuple[float, float]
+COLUMNS = 256  # of low-rank changes that are held back
 
 
 def combined(gram: Matrix, keep: int, drop: int, a: float, b: float) -> Matrix:
@@ -125,24 +125,29 @@ class PairTable:
 class MovingTable:
     """Distances of an axis under merging and under low-rank changes of every inner product.
 
-    A change of the Gram matrix by C changes D by c_ii + c_jj - 2 c_ij: one product each, and two passes find
-    the nearest pair and the largest distance. The last channel takes the place of one that dies, so that all
-    work is on the living; `order[i]` is the channel in row i.
+    A change of a Gram matrix by C changes D by c_ii + c_jj - 2 c_ij. All changes since the last look at the
+    distances are one product on them, and two passes find the nearest pair and the largest distance. Of the
+    Gram matrices only the rows that merge are wanted, so changes stay factors until there are many. The last
+    channel takes the place of one that dies, so that all work is on the living; `order[i]` is the channel in
+    row i.
     """
 
     def __init__(self, grams: Sequence[Matrix], order: np.ndarray | None = None) -> None:
-        self.grams = list(grams)
-        self.table = distances(self.grams)
+        self.table = distances(grams)
+        self.sides = [_ChangingGram(gram) for gram in grams]
         self.order = np.arange(len(self.table)) if order is None else order
+        self.moved = np.zeros(len(self.table))  # change of the norms that the table has not seen
 
     def __len__(self) -> int:
         return len(self.order)
 
     def extremes(self) -> tuple[int, int, float, float]:
         """Rows (keep, drop) and the distance of the nearest pair, and the largest distance."""
-        np.fill_diagonal(self.table, 0.0)
+        self._see_changes()
+        diagonal = np.einsum("ii->i", self.table)
+        diagonal[:] = 0.0
         largest = max(float(self.table.max()), 0.0)
-        np.fill_diagonal(self.table, np.inf)
+        diagonal[:] = np.inf
         i = int(self.table.min(1).argmin())
         j = int(self.table[i].argmin())
         distance = max(float(self.table[i, j]), 0.0)
@@ -150,24 +155,89 @@ class MovingTable:
 
     def merge(self, keep: int, drop: int, coefficients: Sequence[Pair]) -> None:
         """Row `keep` becomes a x_keep + b x_drop, with (a, b) for every Gram matrix; `drop` dies."""
+        self._see_changes()
         row = np.zeros(len(self))
-        for gram, (a, b) in zip(self.grams, coefficients, strict=True):
-            inner = combined(gram, keep, drop, a, b)
-            row += inner[keep] + np.diagonal(gram) - 2 * inner
+        for side, (a, b) in zip(self.sides, coefficients, strict=True):
+            inner = side.combine(keep, drop, a, b)
+            row += inner[keep] + side.norms - 2 * inner
+            side.remove(drop)
         self.table[keep], self.table[:, keep] = row, row
-        last = len(self) - 1
-        for matrix in (*self.grams, self.table):
-            matrix[drop], matrix[:, drop] = matrix[last], matrix[:, last]
-            matrix[drop, drop] = matrix[last, last]
-        self.grams = [gram[:last, :last] for gram in self.grams]
-        self.table = self.table[:last, :last]
-        self.order[drop] = self.order[last]
-        self.order = self.order[:last]
+        self.table = _without(self.table, drop)
+        self.order[drop] = self.order[-1]
+        self.order, self.moved = self.order[:-1], self.moved[:-1]
 
-    def change(self, side: int, left: Tensor, right: Tensor) -> None:
+    def change(self, side: int, left: Matrix, right: Matrix) -> None:
         """Gram matrix `side` changes by left right^T, which is symmetric."""
-        torch.from_numpy(self.grams[side]).addmm_(left, right.T)
-        own = (left * right).sum(1, keepdim=True)
-        one = torch.ones_like(own)
-        table = torch.from_numpy(self.table)
-        table.addmm_(torch.cat([left * -2.0, own, one], 1), torch.cat([right, one, own], 1).T)
+        if self.sides[side].full(left.shape[1]):
+            self._see_changes()
+        self.moved += self.sides[side].change(left, right)
+
+    def _see_changes(self) -> None:
+        factors = [side.unseen() for side in self.sides]
+        if not any(left.shape[1] for left, _ in factors):
+            return
+        half, one = self.moved[:, None] * -0.5, np.ones((len(self), 1))
+        left = np.concatenate([*(left for left, _ in factors), half, one], 1)
+        right = np.concatenate([*(right for _, right in factors), one, half], 1)
+        torch.from_numpy(self.table).addmm_(torch.from_numpy(left), torch.from_numpy(right).T, alpha=-2.0)
+        self.moved[:] = 0.0
+
+
+class _ChangingGram:
+    """G + L R^T: a Gram matrix, and its changes as factors until there are `COLUMNS` of them."""
+
+    def __init__(self, gram: Matrix) -> None:
+        self.gram, self.norms = gram, np.diag(gram).copy()
+        self.left, self.right = np.zeros((2, len(gram), COLUMNS))
+        self.used = self.seen = 0
+
+    def unseen(self) -> tuple[Matrix, Matrix]:
+        """The factors of the changes since the last call."""
+        start, self.seen = self.seen, self.used
+        return self.left[:, start : self.used], self.right[:, start : self.used]
+
+    def full(self, columns: int) -> bool:
+        """Whether a change with so many columns finds no room."""
+        return self.used + columns > self.left.shape[1]
+
+    def change(self, left: Matrix, right: Matrix) -> Matrix:
+        """Add left right^T; returns the change of the norms. Where it is `full`, nothing may be unseen."""
+        if self.full(left.shape[1]):
+            left_part, right_part = (
+                torch.from_numpy(factor[:, : self.used]) for factor in (self.left, self.right)
+            )
+            torch.from_numpy(self.gram).addmm_(left_part, right_part.T)
+            self.used = self.seen = 0
+            if self.full(left.shape[1]):
+                self.left, self.right = np.zeros((2, len(self.gram), left.shape[1]))
+        end = self.used + left.shape[1]
+        self.left[:, self.used : end], self.right[:, self.used : end] = left, right
+        self.used = end
+        own = np.einsum("ij,ij->i", left, right)
+        self.norms += own
+        return own
+
+    def combine(self, keep: int, drop: int, a: float, b: float) -> Matrix:
+        """The row of a x_keep + b x_drop, which takes the place of x_keep."""
+        left, right = self.left[:, : self.used], self.right[:, : self.used]
+        weight = a * left[keep] + b * left[drop]
+        row = torch.mv(torch.from_numpy(right), torch.from_numpy(weight)).numpy()
+        row += a * self.gram[keep] + b * self.gram[drop]
+        row[keep] = a * row[keep] + b * row[drop]
+        self.gram[keep], self.gram[:, keep] = row, row
+        left[keep], right[keep], self.norms[keep] = 0.0, 0.0, row[keep]
+        return row
+
+    def remove(self, drop: int) -> None:
+        """The last row and column take the place of `drop`."""
+        self.gram = _without(self.gram, drop)
+        for rows in (self.left, self.right, self.norms):
+            rows[drop] = rows[-1]
+        self.left, self.right, self.norms = self.left[:-1], self.right[:-1], self.norms[:-1]
+
+
+def _without(matrix: Matrix, drop: int) -> Matrix:
+    last = len(matrix) - 1
+    matrix[drop], matrix[:, drop] = matrix[last], matrix[:, last]
+    matrix[drop, drop] = matrix[last, last]
+    return matrix[:last, :last]

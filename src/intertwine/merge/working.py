@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from intertwine.merge.places import Place
 
-CHUNK = 1 << 24  # entries of a slice matrix that are converted to float64 at a time
+COLUMNS = 512  # of a slice matrix that are multiplied at a time
 BLOCK = 128  # rows of a Gram matrix that are computed at a time, up to the diagonal
 Sides = tuple[list[Place], list[Place]]
 
@@ -41,14 +41,22 @@ def gram(places: Sequence[Place], weights: Mapping[str, Tensor], size: int) -> n
     """sum over the places of R R^T in float64, R the slices of all channels; half of it is computed."""
     total = torch.zeros(size, size, dtype=torch.float64)
     for place in places:
-        rows = place.rows(weights[place.param])
-        step = max(1, CHUNK // size)
-        for start in range(0, rows.shape[1], step):
-            part = rows[:, start : start + step].to(torch.float64)
+        for part in _parts(place, weights[place.param]):
             for top in range(0, size, BLOCK):
                 end = min(top + BLOCK, size)
                 total[top:end, :end].addmm_(part[top:end], part[:end].T)
     return (total.tril() + total.tril(-1).T).numpy()
+
+
+def _parts(place: Place, tensor: Tensor) -> Iterator[Tensor]:
+    """The slices of all channels in float64, some columns at a time so that copies stay in cache."""
+    parts: Iterable[Tensor]
+    if place.dim == 0:
+        parts = place.rows(tensor).split(COLUMNS, 1)
+    else:
+        columns = tensor[:1].numel() // tensor.shape[place.dim]
+        parts = (place.rows(part) for part in tensor.split(max(1, COLUMNS // columns)))
+    yield from (part.to(torch.float64) for part in parts)
 
 
 class Working:
