@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,15 @@ ROOT = Path(__file__).resolve().parents[1]
 if "PYTEST_XDIST_WORKER" in os.environ:
     # the workers already use every core; threads inside them only get in each other's way
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Sums have one order, and small convolutions on a busy machine do not wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

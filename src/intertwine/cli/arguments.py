@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -69,10 +70,21 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _positive_float(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise InputError(f"{text!r} is not a number above 0")
+    return value
+
+
 # Public: verbs use them as the `type` of arguments of their own.
 input_shape = _checked(_shape)
 normalization = _checked(_normalize)
 positive_int = _checked(_positive)
+positive_float = _checked(_positive_float)
 
 
 def parse_device(text: str) -> torch.device:

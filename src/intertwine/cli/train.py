@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from intertwine.cli.arguments import DATA_HELP, MODEL_HELP, normalization, parse_device, positive_int
+from intertwine.cli.arguments import (
+    DATA_HELP,
+    MODEL_HELP,
+    normalization,
+    parse_device,
+    positive_float,
+    positive_int,
+)
 
 if TYPE_CHECKING:
     from intertwine.train import Recipe, Run, Splits
@@ -42,6 +49,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("model", metavar="MODEL", help="NAME of the zoo, or any MODEL, see below")
     add_training_data_arguments(parser)
     parser.add_argument("--size", type=positive_int, metavar="N", help="resize and crop image files to NxN")
+    parser.add_argument(
+        "--memory", type=positive_float, metavar="GB",
+        help="images that would take more are read from their files, batch by batch (default: half of the "
+        "machine's)",
+    )  # fmt: skip
     parser.add_argument("-o", "--output", metavar="RUN", required=True, help="the folder of the run")
     parser.add_argument(
         "--seed", type=int, default=0, help="initial weights, order, augmentation (default: 0)"
@@ -107,7 +119,10 @@ def load_training_data(args: argparse.Namespace, recipe: Recipe) -> Splits:
     normalize = args.normalize or recipe.normalize or "none"
     if args.normalize is None and args.data.partition(":")[0] in ("digits", "fashion-mnist"):
         normalize = "none"  # a recipe's normalisation is that of its colour images
-    return load_splits(args.data, test=args.test, normalize=normalize, limit=args.limit, size=args.size)
+    return load_splits(
+        args.data, test=args.test, normalize=normalize, limit=args.limit, size=args.size,
+        memory=args.memory and 1e9 * args.memory,
+    )  # fmt: skip
 
 
 @contextmanager

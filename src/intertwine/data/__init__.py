@@ -1,4 +1,4 @@
-"""Data sets as tensors in memory, from a DATA string.
+"""Data sets from a DATA string: tensors in memory, or streamed from their files.
 
 load_data("digits")                                    scikit-learn's 8x8 digits (nothing to download)
 load_data("parquet:test.parquet", normalize="cifar10") Hugging Face image layout
@@ -11,5 +11,15 @@ from intertwine.data.dataset import Dataset
 from intertwine.data.evaluate import Evaluation, evaluate
 from intertwine.data.load import SOURCES, load_data
 from intertwine.data.normalize import PRESETS, parse_normalize
+from intertwine.data.streamed import Streamed
 
-__all__ = ["PRESETS", "SOURCES", "Dataset", "Evaluation", "evaluate", "load_data", "parse_normalize"]
+__all__ = [
+    "PRESETS",
+    "SOURCES",
+    "Dataset",
+    "Evaluation",
+    "Streamed",
+    "evaluate",
+    "load_data",
+    "parse_normalize",
+]

@@ -1,11 +1,13 @@
-"""A labelled data set in memory, and the raw form the readers hand over."""
+"""A labelled data set, and the raw form the readers hand over."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from intertwine.errors import DataError
@@ -28,7 +30,29 @@ class Dataset:
         """Images and labels in their order, `batch` at a time; the last batch may be smaller."""
         step = batch or self.batch
         for start in range(0, len(self), step):
-            yield self.images[start : start + step], self.labels[start : start + step]
+            part = slice(start, start + step)
+            yield self.rows(part), self.labels[part]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one image."""
+        return tuple(self.images.shape[1:])
+
+    def rows(self, chosen: Tensor | slice) -> Tensor:
+        """The chosen images."""
+        return self.images[chosen]
+
+    def head(self, count: int) -> Tensor:
+        """The first images."""
+        return self.rows(slice(count))
+
+    def fingerprint(self) -> bytes:
+        """A digest of the content: equal images and labels, equal digest."""
+        total = hashlib.sha256()
+        for tensor in (self.images, self.labels):
+            total.update(repr((tuple(tensor.shape), tensor.dtype)).encode())
+            total.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+        return total.digest()
 
     def take(self, count: int) -> Dataset:
         """The first `count` examples (views, no copy)."""

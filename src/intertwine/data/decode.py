@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from intertwine.errors import DataError, MissingExtra
+
+Item: TypeAlias = bytes | Path | Any  # bytes of a file, a file, or a PIL image
 
 
 def pillow() -> Any:
@@ -21,16 +23,19 @@ def pillow() -> Any:
     return Image
 
 
-def decode(items: Iterable[tuple[str, bytes | Path | Any]], size: int | None = None) -> np.ndarray:
-    """N x C x H x W from (name, bytes or path or PIL image); C is 1 if every image is grey, otherwise 3.
+def decode(
+    items: Iterable[tuple[str, Item]], size: int | None = None, channels: int | None = None
+) -> np.ndarray:
+    """N x C x H x W; C is `channels`, or else 1 if every image is grey and 3 otherwise.
 
     With `size` the short side is resized to it and the centre is cut out. Without it all images must agree.
     """
     images = [_open(name, item, size) for name, item in items]
     if not images:
         raise DataError("there are no images to decode")
-    if len({image.mode for _, image in images}) > 1:
-        images = [(name, image.convert("RGB")) for name, image in images]
+    if channels is None:
+        channels = 1 if all(image.mode == "L" for _, image in images) else 3
+    images = [(name, image.convert("L" if channels == 1 else "RGB")) for name, image in images]
     sizes = {image.size for _, image in images}
     if len(sizes) > 1:
         listed = ", ".join(f"{w}x{h}" for w, h in sorted(sizes)[:4])

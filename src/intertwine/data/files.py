@@ -14,6 +14,7 @@ import numpy as np
 
 from intertwine.data.dataset import Raw
 from intertwine.data.decode import decode
+from intertwine.data.streamed import Encoded
 from intertwine.errors import DataError, MissingExtra
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
@@ -27,7 +28,7 @@ def assert_file(path: Path, kind: str) -> None:
         raise DataError(f"no such {kind} file: {path}", where=str(path.absolute()))
 
 
-def read_parquet(path: Path, *, limit: int | None, size: int | None) -> Raw:
+def read_parquet(path: Path, *, limit: int | None, size: int | None) -> Encoded:
     """A column of {bytes, path} structs (or of bytes) and a column of integer labels."""
     assert_file(path, "parquet")
     try:
@@ -51,10 +52,9 @@ def read_parquet(path: Path, *, limit: int | None, size: int | None) -> Raw:
     if any(row[label] is None or row[image] is None for row in rows):
         raise DataError("some rows have no image or no label", where=str(path))
     blobs = [row[image]["bytes"] if isinstance(row[image], dict) else row[image] for row in rows]
-    pixels = decode(((f"row {i} of {path.name}", blob) for i, blob in enumerate(blobs)), size)
-    return Raw(
-        pixels, np.array([row[label] for row in rows]), _class_names(file.schema_arrow.metadata, label)
-    )
+    items = [(f"row {i} of {path.name}", blob) for i, blob in enumerate(blobs)]
+    names = _class_names(file.schema_arrow.metadata, label)
+    return Encoded(items, np.array([row[label] for row in rows]), names, size)
 
 
 def _column(candidates: tuple[str, ...], names: list[str], path: Path) -> str:
@@ -120,7 +120,7 @@ def _channels_first(images: np.ndarray) -> np.ndarray:
     return images
 
 
-def read_imagefolder(root: Path, *, split: str, limit: int | None, size: int | None) -> Raw:
+def read_imagefolder(root: Path, *, split: str, limit: int | None, size: int | None) -> Encoded:
     """DIR/class/image, or DIR/split/class/image; a limit takes files evenly, not only the first classes."""
     if not root.is_dir():
         raise DataError(f"no such folder: {root}", where=str(root.absolute()))
@@ -139,8 +139,8 @@ def read_imagefolder(root: Path, *, split: str, limit: int | None, size: int | N
         )
     if limit is not None and limit < len(files):
         files = [files[index * len(files) // limit] for index in range(limit)]
-    pixels = decode(((str(path), path) for path, _ in files), size)
-    return Raw(pixels, np.array([label for _, label in files]), tuple(classes))
+    items = [(str(path), path) for path, _ in files]
+    return Encoded(items, np.array([label for _, label in files]), tuple(classes), size)
 
 
 def read_idx(path: Path, *, limit: int | None = None) -> np.ndarray:

@@ -10,6 +10,7 @@ fashion-mnist[:DIR]          the four idx files
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from intertwine.data.dataset import Dataset, Raw, assert_well_formed
 from intertwine.data.files import read_imagefolder, read_npz, read_parquet
 from intertwine.data.named import read_digits, read_fashion_mnist, read_torchvision
 from intertwine.data.normalize import normalize_, parse_normalize
+from intertwine.data.streamed import Encoded, Streamed
 from intertwine.errors import DataError, InputError
 
 SOURCES = (
@@ -39,12 +41,13 @@ def load_data(
     batch: int = 256,
     split: str = "test",
     size: int | None = None,
+    memory: float | None = None,
 ) -> Dataset:
-    """The data set of a DATA string, in memory.
+    """The data set of a DATA string, in memory; image files that would take more than `memory` are streamed.
 
     Bytes become floats in [0, 1], then `normalize` applies. `limit` keeps the first N (of an image folder:
     N spread evenly). `split` is train or test where the source has both. `size` resizes and crops image
-    files.
+    files. `memory` is in bytes, half of the machine's unless given.
 
     >>> data = load_data("digits", limit=5)
     >>> tuple(data.images.shape), len(data.classes)
@@ -55,18 +58,34 @@ def load_data(
             raise InputError(f"{name} must be at least 1, not {value}")
     statistics = parse_normalize(normalize)
     raw = _read(spec, split=split, limit=limit, size=size)
+    if isinstance(raw, Encoded):
+        if not len(raw.items):
+            raise DataError("the data set is empty", where=spec)
+        needed = 4 * len(raw.items) * raw.sample()[0].size
+        if needed > (_half_of_memory() if memory is None else memory):
+            assert_well_formed(Raw(np.empty((len(raw.items), 0)), raw.labels, raw.classes), spec)
+            labels, classes = _labels(raw)
+            return Streamed(spec, raw, labels, classes, batch, statistics)
+        raw = Raw(raw.decoded(), raw.labels, raw.classes)
     assert_well_formed(raw, spec)
     images = torch.from_numpy(np.ascontiguousarray(raw.images)).to(torch.float32)
     if raw.images.dtype == np.uint8:
         images.div_(255)
     elif images.data_ptr() == raw.images.ctypes.data:
         images = images.clone()
+    return Dataset(spec, normalize_(images, statistics), *_labels(raw), batch)
+
+
+def _labels(raw: Raw | Encoded) -> tuple[torch.Tensor, tuple[str, ...]]:
     labels = torch.from_numpy(raw.labels.astype(np.int64))
-    classes = raw.classes or tuple(map(str, range(int(labels.max()) + 1)))
-    return Dataset(spec, normalize_(images, statistics), labels, classes, batch)
+    return labels, raw.classes or tuple(map(str, range(int(labels.max()) + 1)))
 
 
-def _read(spec: str, *, split: str, limit: int | None, size: int | None) -> Raw:
+def _half_of_memory() -> float:
+    return 0.5 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _read(spec: str, *, split: str, limit: int | None, size: int | None) -> Raw | Encoded:
     kind, _, rest = spec.partition(":")
     if kind == "digits" and not rest:
         return read_digits(split=split, limit=limit)

@@ -8,6 +8,7 @@ DATA string for the test split.
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from intertwine.data import Dataset, load_data
+from intertwine.data import Dataset, Streamed, load_data
 from intertwine.errors import DataError
 from intertwine.train.recipe import Augment
 
@@ -35,36 +36,30 @@ class Splits:
     @cached_property
     def digest(self) -> str:
         """A name for the content: equal images and labels, equal digest."""
-        total = hashlib.sha256()
-        for part in (self.train, self.test):
-            for tensor in (part.images, part.labels):
-                total.update(repr((tuple(tensor.shape), tensor.dtype)).encode())
-                total.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
-        return total.hexdigest()[:16]
+        return hashlib.sha256(self.train.fingerprint() + self.test.fingerprint()).hexdigest()[:16]
 
 
 def load_splits(
     spec: str, *, test: str | None = None, normalize: str = "none", limit: int | None = None,
-    size: int | None = None,
+    size: int | None = None, memory: float | None = None,
 ) -> Splits:  # fmt: skip
     """Both splits of a DATA string; `test` names the second one where the first does not hold it.
+
+    Images that would take more than `memory` bytes (half of the machine's) are read from their files.
 
     >>> splits = load_splits("digits")
     >>> len(splits.train), len(splits.test)
     (1297, 500)
     """
     first, second = _specs(spec, test)
-    train = load_data(first, normalize=normalize, limit=limit, size=size, split="train")
-    held_out = load_data(second, normalize=normalize, size=size, split="test")
+    train = load_data(first, normalize=normalize, limit=limit, size=size, split="train", memory=memory)
+    held_out = load_data(second, normalize=normalize, size=size, split="test", memory=memory)
     if test is None and first == second and torch.equal(train.labels, held_out.labels[: len(train)]):
-        same = train.images.shape[1:] == held_out.images.shape[1:]
-        if same and torch.equal(train.images, held_out.images[: len(train)]):
+        few = torch.arange(0, len(train), max(1, len(train) // 100))
+        if train.shape == held_out.shape and torch.equal(train.rows(few), held_out.rows(few)):
             raise DataError(f"{spec} has no test split", do="give the test data with --test DATA")
-    if train.images.shape[1:] != held_out.images.shape[1:]:
-        raise DataError(
-            f"training images are {tuple(train.images.shape[1:])}, test images "
-            f"{tuple(held_out.images.shape[1:])}"
-        )
+    if train.shape != held_out.shape:
+        raise DataError(f"training images are {train.shape}, test images {held_out.shape}")
     return Splits(spec, train, held_out)
 
 
@@ -97,6 +92,11 @@ def find_cifar10(folder: str = "") -> Path:
     )
 
 
+def batches_of(data: Dataset, augment: Augment) -> Gather | Stream:
+    """What makes a run's batches, for images in memory or in files."""
+    return Stream(data, augment) if isinstance(data, Streamed) else Gather(data.images, augment)
+
+
 class Gather:
     """Augmented batches of images that are in memory.
 
@@ -123,6 +123,9 @@ class Gather:
             self.height, self.width = padded.shape[2:]
             self.pixels = padded.permute(0, 2, 3, 1).reshape(-1, images.shape[1])
 
+    def expect(self, chosen: Tensor) -> None:
+        """These come next: nothing to prepare."""
+
     def batch(self, chosen: Tensor, generator: torch.Generator, share: float = 0.0) -> Tensor:
         """The chosen images, each shifted and flipped at random; `share` of the run is over."""
         if self.plain is not None:
@@ -140,6 +143,25 @@ class Gather:
         places = rows[:, :, None] * self.width + (x + right)[:, None, :]
         found = self.pixels.index_select(0, places.flatten())
         return found.view(count, height, width, channels).permute(0, 3, 1, 2)
+
+
+class Stream:
+    """The same batches of images in files: the next one is decoded while the model works on this one."""
+
+    def __init__(self, data: Dataset, augment: Augment) -> None:
+        self.data, self.augment = data, augment
+        self.worker = ThreadPoolExecutor(1, "decode")
+        self.coming: tuple[Tensor, Future[Tensor]] | None = None
+
+    def expect(self, chosen: Tensor) -> None:
+        """Begin to decode what comes next."""
+        self.coming = (chosen, self.worker.submit(self.data.rows, chosen)) if len(chosen) else None
+
+    def batch(self, chosen: Tensor, generator: torch.Generator, share: float = 0.0) -> Tensor:
+        """As `Gather.batch`, with the same random numbers."""
+        ready = self.coming is not None and torch.equal(self.coming[0], chosen)
+        images = self.coming[1].result() if self.coming and ready else self.data.rows(chosen)
+        return Gather(images, self.augment).batch(torch.arange(len(chosen)), generator, share)
 
 
 def shrink(images: Tensor, scale: float) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from intertwine.data.evaluate import logits_of
 from intertwine.errors import InputError, MissingExtra
-from intertwine.train.data import Gather, Splits, shrink
+from intertwine.train.data import Splits, batches_of, shrink
 from intertwine.train.journal import Journal, Listener
 from intertwine.train.objective import assert_fits, measure, objective_of
 from intertwine.train.recipe import Recipe
@@ -94,12 +94,13 @@ class _Loop:
         if recipe.channels_last:
             self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = make_optimizer(self.net, recipe.optimizer)
-        self.gather = Gather(data.train.images, recipe.augment)
+        self.gather = batches_of(data.train, recipe.augment)
         self.steps = math.ceil(len(data.train) / recipe.batch)
-        self.scales = find_scales(self.net, data.train.images[:2].to(fabric.device), recipe)
+        example = data.train.head(2).to(fabric.device)
+        self.scales = find_scales(self.net, example, recipe)
         self.listener: Listener | None = None
         self.save_seconds = _SAVE_SECONDS
-        assert_fits(self.net.eval(), data.train, recipe, data.train.images[:2].to(fabric.device))
+        assert_fits(self.net.eval(), data.train, recipe, example)
         self.net.train()
 
     def run(self, resumed: bool) -> Run:
@@ -147,9 +148,9 @@ class _Loop:
         rate = set_learning_rate(self.stepper, recipe, at)
         source = generator(self.seed, counters.epoch, counters.step)
         torch.manual_seed(source.initial_seed())  # for dropout and the like
-        chosen = order[counters.step * recipe.batch : (counters.step + 1) * recipe.batch]
-        mine = chosen[self.fabric.global_rank :: self.fabric.world_size]
+        mine = self._chosen(order, counters.step)
         images = self.gather.batch(mine, source, at / recipe.epochs).to(self.fabric.device)
+        self.gather.expect(self._chosen(order, counters.step + 1))
         labels = self.data.train.labels[mine].to(self.fabric.device)
         images = shrink(images, self.scales[scale_at(recipe.resolution, at / recipe.epochs)])
         output = logits_of(self.wrapped(images))
@@ -168,6 +169,11 @@ class _Loop:
         counters.seen += len(mine)
         counters.step += 1
         return rate
+
+    def _chosen(self, order: Tensor, step: int) -> Tensor:
+        """The images of this process in a step of the epoch."""
+        batch = order[step * self.recipe.batch : (step + 1) * self.recipe.batch]
+        return batch[self.fabric.global_rank :: self.fabric.world_size]
 
     def _row(self, rate: float, epoch: float) -> dict[str, Any]:
         seen = max(self.counters.seen, 1)

@@ -26,7 +26,7 @@ def build_model(spec: str, data: Splits, *, seed: int = 0, classes: int | None =
         if classes is not None:
             raise ModelError(f"--classes fits models of the zoo only, not {spec}")
         return zoo.resolve(spec, seed=seed).model
-    shape = tuple(data.train.images.shape[1:])
+    shape = data.train.shape
     wanted: dict[str, Any] = {"classes": classes or len(data.train.classes), "in_channels": shape[0]}
     if "widths" in _options(name) and "in_channels" not in _options(name):  # a perceptron
         entry = zoo.entry(name)
@@ -46,10 +46,10 @@ def _options(name: str) -> set[str]:
 def _assert_runs(model: nn.Module, data: Splits, spec: str) -> None:
     try:
         with torch.no_grad():
-            model(data.train.images[:2])
+            model(data.train.head(2))
     except RuntimeError as error:
         raise ModelError(
-            f"{spec} cannot take images of {tuple(data.train.images.shape[1:])}",
+            f"{spec} cannot take images of {data.train.shape}",
             where=str(error).splitlines()[0],
             do="intertwine zoo list shows which images each net was made for",
         ) from error
