@@ -6,12 +6,14 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import nn
 
 from intertwine.cli import main
-from intertwine.recipes import find_recipe, ifm, recipes, symmetries
+from intertwine.recipes import find_recipe, ifm, imagenet, recipes, symmetries
 
 FIGURES = """
-    ifm-fig2a ifm-fig2b ifm-fig3a ifm-fig3b ifm-fig5a ifm-fig6 ifm-fig7 ifm-table2
+    ifm-fig2a ifm-fig2b ifm-fig3a ifm-fig3b ifm-fig4 ifm-fig5a ifm-fig6 ifm-fig7 ifm-table2
     symmetry-fig1 symmetry-fig2 symmetry-fig4 symmetry-fig5 symmetry-fig6 symmetry-fig7 symmetry-fig8
     symmetry-fig9 symmetry-fig10 symmetry-fig11 symmetry-fig13 symmetry-fig15 symmetry-fig16 symmetry-fig17
     symmetry-table1 symmetry-table2 symmetry-table4
@@ -69,6 +71,33 @@ def test_merging_figures_and_runs_that_are_read_again(tmp_path, capsys, monkeypa
     second = reproduce("ifm-fig2a", tmp_path, capsys)
     assert second["claims"] == first["claims"]
     assert {p: p.stat().st_mtime_ns for p in trained} == trained
+
+
+def test_a_harder_task_leaves_less_to_merge(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(imagenet, "TASKS", {"2 digits": 2, "10 digits": 10})
+    (claim,) = reproduce("ifm-fig4", tmp_path, capsys)["claims"]
+    easy, hard = (int(part.rpartition(" ")[2].rstrip("%")) for part in claim["here"].split(", "))
+    assert easy < hard
+
+
+def test_published_nets_on_a_folder_of_images(tmp_path, capsys, monkeypatch):
+    """The paper's setting with a small net in the place of what torchvision would download."""
+    Image = pytest.importorskip("PIL.Image")
+    monkeypatch.setattr(imagenet, "FOLDERS", (str(tmp_path / "val"),))
+    command = ["reproduce", "ifm-fig4", "--preset", "paper", "-o", str(tmp_path / "out")]
+    assert main(command) != 0
+    assert "val/CLASS/image.JPEG" in capsys.readouterr().err.replace("\n", "")
+    for name in ("cat", "dog"):
+        (tmp_path / "val" / name).mkdir(parents=True)
+        Image.new("RGB", (240, 230), name == "cat" and "red").save(tmp_path / "val" / name / "1.png")
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 9, 9, 9), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(9, 2)
+    )
+    monkeypatch.setattr(imagenet, "CHECKPOINTS", {"VGG16": ("vgg16_bn", "IMAGENET1K_V1")})
+    monkeypatch.setattr(imagenet, "pretrained", lambda name, weights: net.eval())
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy of VGG16"] in (0.5, 1.0)
 
 
 def test_similarity_between_seeds(tmp_path, capsys, monkeypatch):

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from intertwine import Symmetry
+    from intertwine.data import Dataset
     from intertwine.merge.experiments import CurvePoint
-    from intertwine.train import Splits
 
 PAPER_VGGS = {f"VGG{d}": Net(f"vgg{d}", "cifar10", "ifm") for d in (11, 13, 16, 19)}
 PAPER_RESNET = {"ResNet18": Net("resnet18", "cifar10", "ifm")}
@@ -55,15 +55,16 @@ def load_subjects(nets: Mapping[str, Net], folder: Path, progress: Progress) -> 
     for name, net in nets.items():
         splits = load_net_data(net)
         model, _ = train_net(net, splits, folder, 0, progress)
-        score = partial(_accuracy, splits)
+        score = partial(accuracy_on, splits.test)
         found[name] = Subject(model, trace(model, splits.test.images[:1]), score, score(model))
     return found
 
 
-def _accuracy(splits: Splits, model: nn.Module) -> float:
+def accuracy_on(data: Dataset, model: nn.Module) -> float:
+    """The share of right answers."""
     from intertwine.data import evaluate
 
-    return float(evaluate(model, splits.test).accuracy)
+    return float(evaluate(model, data).accuracy)
 
 
 def _facts(subjects: Mapping[str, Subject]) -> dict[str, Any]:
@@ -126,7 +127,7 @@ def swaps(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
     )  # fmt: skip
 
 
-def _curves(
+def merge_curves(
     subjects: Mapping[str, Subject], quick: bool, axes: list[str] | None = None
 ) -> dict[str, list[CurvePoint]]:
     """The released code's merging over the source's grid of beta; small nets need larger ones."""
@@ -142,7 +143,8 @@ def _curves(
     }
 
 
-def _rows(curves: Mapping[str, list[CurvePoint]]) -> list[dict[str, Any]]:
+def curve_rows(curves: Mapping[str, list[CurvePoint]]) -> list[dict[str, Any]]:
+    """The points of all curves as a table."""
     return [{"net": name, **asdict(point)} for name, points in curves.items() for point in points]
 
 
@@ -151,20 +153,20 @@ def accuracy_curves(name: str, folder: Path, quick: bool, progress: Progress) ->
     from intertwine.report.merge_figures import curve_figure
 
     subjects = load_subjects(QUICK_VGGS if quick else PAPER_VGGS, folder, progress)
-    curves = _curves(subjects, quick)
-    left = {n: _smallest(points, subjects[n].accuracy).kept for n, points in curves.items()}
+    curves = merge_curves(subjects, quick)
+    left = {n: smallest_within(points, subjects[n].accuracy).kept for n, points in curves.items()}
     claims = (
         Claim("parameters left within 95 % of the accuracy", "the larger the net, the fewer",
               ", ".join(f"{n}: {share:.0%}" for n, share in left.items())),
     )  # fmt: skip
     return write_outcome(
         folder, name, "accuracy against parameters left", {"Each dot is a beta": curve_figure(curves)},
-        tables={"Points": _rows(curves)}, facts=_facts(subjects), claims=claims,
+        tables={"Points": curve_rows(curves)}, facts=_facts(subjects), claims=claims,
         differs=QUICK if quick else "",
     )  # fmt: skip
 
 
-def _smallest(points: list[CurvePoint], accuracy: float) -> CurvePoint:
+def smallest_within(points: list[CurvePoint], accuracy: float) -> CurvePoint:
     """The point of the largest beta whose accuracy is at least 95 % of that before merging."""
     return max((p for p in points if p.score >= 0.95 * accuracy), key=lambda p: p.setting, default=points[0])
 
@@ -175,9 +177,9 @@ def sizes(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
 
     subjects = load_subjects(QUICK_VGGS if quick else PAPER_VGGS, folder, progress)
     rows: list[dict[str, Any]] = []
-    for net, points in _curves(subjects, quick).items():
+    for net, points in merge_curves(subjects, quick).items():
         full = sum(p.numel() for p in subjects[net].net.parameters())
-        best = _smallest(points, subjects[net].accuracy)
+        best = smallest_within(points, subjects[net].accuracy)
         row = {"net": net, "parameters": full, "accuracy": subjects[net].accuracy, "beta": best.setting}
         rows.append({**row, "merged parameters": round(full * best.kept), "merged accuracy": best.score})
     groups = {
@@ -201,10 +203,10 @@ def complexity(name: str, folder: Path, quick: bool, progress: Progress) -> Outc
     from intertwine.report.merge_figures import complexity_figure
 
     subjects = load_subjects(QUICK_VGGS if quick else PAPER_VGGS, folder, progress)
-    curves = _curves(subjects, quick)
+    curves = merge_curves(subjects, quick)
     found: dict[str, dict[str, int]] = {}
     for net, subject in subjects.items():
-        beta = _smallest(curves[net], subject.accuracy).setting
+        beta = smallest_within(curves[net], subject.accuracy).setting
         options = Options("ifm", order="interleaved", norm="sum", repair="none")
         found[net] = Planner(subject.net, subject.symmetry, options).at_beta(beta).complexity
     largest = list(subjects)[-1]
@@ -231,7 +233,7 @@ def pruning(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome
     subjects = load_subjects(QUICK_RESNET if quick else PAPER_RESNET, folder, progress)
     ((label, subject),) = subjects.items()
     stages = ["layer2.*", "layer3.*"] if quick else ["layer3.*", "layer4.*"]
-    curves = {f"{label}, IFM": _curves(subjects, quick, stages)[label]}
+    curves = {f"{label}, IFM": merge_curves(subjects, quick, stages)[label]}
     planner = Planner(subject.net, subject.symmetry, Options("moments", repair="weights"))
     curves[f"{label}, default of this package"] = merge_curve(
         planner, subject.score, shares=(0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
@@ -240,7 +242,7 @@ def pruning(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome
     return write_outcome(
         folder, name, "a ResNet merged without data",
         {"Accuracy against parameters left": curve_figure(curves)},
-        tables={"Points": _rows(curves)}, facts=_facts(subjects),
+        tables={"Points": curve_rows(curves)}, facts=_facts(subjects),
         differs=f"{differs} {QUICK}" if quick else differs,
     )  # fmt: skip
 

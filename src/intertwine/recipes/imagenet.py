@@ -1,0 +1,129 @@
+"""Figure 4 of Iterative Feature Merging (source 000): a harder task leaves fewer features to merge.
+
+paper: torchvision's checkpoints for ImageNet, which it downloads, and the validation images in a folder.
+quick: one architecture on digits, told two of them apart, or five, or all ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from intertwine.recipes import Claim, Outcome, Progress, Recipe
+from intertwine.recipes.ifm import Subject, accuracy_on, curve_rows, merge_curves, smallest_within
+from intertwine.recipes.nets import Net, load_net_data, train_net
+from intertwine.recipes.pages import write_outcome
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from intertwine.data import Dataset
+
+FOLDERS = ("data/imagenet/val", "data/imagenet", "~/data/imagenet/val", "~/data/imagenet")
+CHECKPOINTS = {
+    "VGG13": ("vgg13_bn", "IMAGENET1K_V1"),
+    "VGG16": ("vgg16_bn", "IMAGENET1K_V1"),
+    "VGG19": ("vgg19_bn", "IMAGENET1K_V1"),
+    "ResNet50_v1": ("resnet50", "IMAGENET1K_V1"),
+    "ResNet50_v2": ("resnet50", "IMAGENET1K_V2"),
+}
+TASKS = {"2 digits": 2, "5 digits": 5, "10 digits": 10}
+QUICK = (
+    "Three tasks on digits of 8x8 pixels stand for an easy and a hard data set, one small VGG for all nets, "
+    "and beta goes up to 0.6, because small nets have fewer equal features."
+)
+
+
+def find_imagenet() -> Dataset:
+    """The validation images, streamed where they do not fit memory; DataError says where it looked."""
+    from intertwine.data import load_data
+    from intertwine.errors import DataError
+
+    places = [Path(folder).expanduser() for folder in FOLDERS]
+    for place in places:
+        if place.is_dir():
+            return load_data(f"imagefolder:{place}", normalize="imagenet", size=224, batch=64)
+    raise DataError(
+        "the validation images of ImageNet are not here",
+        where=", ".join(str(place.absolute()) for place in places),
+        do="put them as data/imagenet/val/CLASS/image.JPEG (1,000 class folders), or use --preset quick",
+    )
+
+
+def pretrained(name: str, weights: str) -> nn.Module:
+    """A net of torchvision with its published weights, read as tensors only."""
+    from intertwine.zoo.vision_shim import import_vision
+
+    models = import_vision("torchvision.models")
+    net: nn.Module = models.get_model(name)
+    state = models.get_model_weights(name)[weights].get_state_dict(check_hash=True, weights_only=True)
+    net.load_state_dict(state)
+    return net.eval()
+
+
+def _published(progress: Progress) -> dict[str, Subject]:
+    from intertwine import trace
+
+    data, found = find_imagenet(), {}
+    for number, (label, checkpoint) in enumerate(CHECKPOINTS.items()):
+        progress(number, len(CHECKPOINTS), label)
+        net, score = pretrained(*checkpoint), partial(accuracy_on, data)
+        found[label] = Subject(net, trace(net, data.head(1)), score, score(net))
+    return found
+
+
+def _digits(folder: Path, progress: Progress) -> dict[str, Subject]:
+    """One architecture, trained to tell the first 2, 5 and 10 digits apart."""
+    from intertwine import trace
+
+    found: dict[str, Subject] = {}
+    for label, classes in TASKS.items():
+        net = Net("digits-vgg", "digits", "digits", {"width": 16, "classes": classes}, 15)
+        splits = load_net_data(net)
+        parts = [_first_classes(part, classes) for part in (splits.train, splits.test)]
+        splits = replace(splits, train=parts[0], test=parts[1])
+        model, _ = train_net(net, splits, folder, 0, progress)
+        score = partial(accuracy_on, splits.test)
+        found[label] = Subject(model, trace(model, splits.test.head(1)), score, score(model))
+    return found
+
+
+def _first_classes(data: Dataset, classes: int) -> Dataset:
+    chosen = data.labels < classes
+    return replace(
+        data, images=data.images[chosen], labels=data.labels[chosen], classes=data.classes[:classes]
+    )
+
+
+def harder_tasks(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
+    """Fig. 4: accuracy against the share of parameters left, over beta; of ResNets the last two stages."""
+    from intertwine.report.merge_figures import curve_figure
+
+    subjects = _digits(folder, progress) if quick else _published(progress)
+    stages: Mapping[str, list[str] | None] = {
+        label: ["layer3.*", "layer4.*"] if label.startswith("ResNet") else None for label in subjects
+    }
+    curves = {
+        label: merge_curves({label: subject}, quick, stages[label])[label]
+        for label, subject in subjects.items()
+    }
+    left = {n: smallest_within(points, subjects[n].accuracy).kept for n, points in curves.items()}
+    source = "VGG about 95 %, ResNet50 about 90 %: far more than on CIFAR-10"
+    claims = (
+        Claim("parameters left within 95 % of the accuracy",
+              "the harder the task, the more" if quick else source,
+              ", ".join(f"{n}: {share:.0%}" for n, share in left.items())),
+    )  # fmt: skip
+    return write_outcome(
+        folder, name, "merging on a harder task", {"Each dot is a beta": curve_figure(curves)},
+        tables={"Points": curve_rows(curves)}, claims=claims, differs=QUICK if quick else "",
+        facts={f"accuracy of {n}": round(s.accuracy, 4) for n, s in subjects.items()},
+    )  # fmt: skip
+
+
+RECIPES = (
+    Recipe("ifm-fig4", "merging on a harder task", "source 000, figure 4", partial(harder_tasks, "ifm-fig4")),
+)
