@@ -22,6 +22,8 @@ from intertwine.trace.values import Value, ValueGraph, depends_on_input
 _ATEN = torch.ops.aten
 _NORMS = (_ATEN._native_batch_norm_legit_no_training.default, _ATEN.batch_norm.default)
 _IDLE = (_ATEN._assert_tensor_metadata.default,)
+_CONVOLUTIONS = (_ATEN.convolution.default, _ATEN.conv2d.default)
+_LAST = torch.channels_last
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,14 @@ class BatchNorm(nn.Module):
 class Part(nn.Module):
     """A piece of a network; takes any number of rows, though its graph was made for `batch` of them.
 
-    The last chunk is filled up with copies of its rows, whose results are dropped.
+    The last chunk is filled up with copies of its rows, whose results are dropped. Images go channels-last
+    through convolutions, which are faster that way on a CPU (benchmarks/stitch.py).
     """
 
     def __init__(self, body: fx.GraphModule, batch: int, single: bool) -> None:
         super().__init__()
         self.body, self.batch, self.single = body, batch, single
+        self.convolves = any(node.target in _CONVOLUTIONS for node in body.graph.nodes)
         for parameter in self.parameters():
             parameter.requires_grad_(False)
         self._stored = {name: self.get_buffer(f"body.{name}").clone() for name in self._statistics()}
@@ -78,6 +82,8 @@ class Part(nn.Module):
 
     def forward(self, *values: Tensor) -> Any:
         rows = len(values[0])
+        if self.convolves:
+            values = tuple(v.contiguous(memory_format=_LAST) if v.ndim == 4 else v for v in values)
         if rows == self.batch:
             out = self.body(*values)
             return out[0] if self.single else out
@@ -253,6 +259,8 @@ class Surgeon(ValueGraph):
                 new[node] = graph.call_module(path, tuple(new[a] for a in node.args[:5]))
             else:
                 new[node] = graph.node_copy(node, lambda n: new[n])
+                if node.target is _ATEN.view.default:  # the strides may not be those of the export
+                    new[node].target = _ATEN.reshape.default
         graph.output(tuple(new[n] for n in outputs))
         with torch.no_grad():
             return fx.GraphModule(root, graph)
