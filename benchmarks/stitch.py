@@ -117,13 +117,9 @@ def cache(args: argparse.Namespace) -> None:
 
 
 def difference(a: nn.Module, b: nn.Module, images: Tensor, labels: Tensor, name: str, start: Tensor) -> float:
-    """The largest difference of the maps after two steps in float64, where rounding does not hide anything."""
-    a, b, images, start = (
-        copy.deepcopy(a).double(),
-        copy.deepcopy(b).double(),
-        images.double(),
-        start.double(),
-    )
+    """The largest difference of the maps after two steps in float64, where rounding hides nothing."""
+    a, b = (copy.deepcopy(net).double() for net in (a, b))
+    images, start = images.double(), start.double()
     sides = [Surgeon(net, (images[:50],)) for net in (a, b)]
     (junction,) = find_junctions(sides[0], sides[1], name)
     kept = record(*sides, [junction], images, labels, Store(), moments=False)
