@@ -20,10 +20,12 @@ from torch import Tensor, nn
 
 from intertwine.align.activations import correlations
 from intertwine.align.balance import balance
+from intertwine.align.graphs import assert_same_ops, exported, inputs_of
 from intertwine.align.match import Matcher
 from intertwine.align.move import Mover
+from intertwine.align.orbit import find_orbit
 from intertwine.align.refine import refine, squared_distance
-from intertwine.align.scales import Scales
+from intertwine.align.scales import Scales, along
 from intertwine.align.search import State, agreement, descend, propagate, random_start, total
 from intertwine.align.units import Forest, Unit, find_units
 from intertwine.errors import InputError
@@ -104,7 +106,12 @@ def align(
     True
     """
     _check(by, group, restarts)
+    graphs = exported((model_a, model_b), *inputs_of(symmetry.traced, model_a))
+    if graphs is not None:
+        assert_same_ops(graphs)
     problem = Problem(symmetry, model_a, model_b)
+    if graphs is not None:
+        assert_same_ops(graphs, settings=True)  # after the widths, which are settings of views
     return problem.solve(by, group, data, restarts, seed)
 
 
@@ -117,8 +124,10 @@ class Problem:
         self.a, self.b = (
             {n: t.detach().to("cpu", torch.float64, copy=True) for n, t in w.items()} for w in raw
         )
+        self.rounding = 2 * max(torch.finfo(t.dtype).eps for w in raw for t in w.values())
         named = {name for name, _ in model_a.named_parameters()}
         self.forest: Forest = find_units(symmetry)
+        self._moved: tuple[Element, dict[str, Tensor]] | None = None
         self.mover = Mover(self.forest.structure)
         self.scales = Scales(self.forest.structure, named & set(self.a))
 
@@ -142,7 +151,8 @@ class Problem:
         """Elements to choose from. Rescaling makes trained models that are not of one orbit more alike only
         where their channels differ in scale, so doing without is always a candidate."""
         if group == "full":
-            yield "whole group", self.whole_group(restarts, seed)
+            orbit = None if self.alone else self.orbit()
+            yield "whole group", self.whole_group(restarts, seed) if orbit is None else orbit
         matcher = self._matcher(self.a, signs=False, rotations=False)
         yield _PLAIN, self._descend(matcher, self.b, restarts, seed)
         turning = self.forest.structure.linear or any(
@@ -158,6 +168,17 @@ class Problem:
             raise InputError(f"aligning by {by} needs data", do="give inputs of the models")
         return correlations(self.symmetry, self.forest, self.models, data)
 
+    def orbit(self) -> Element | None:
+        """The element that brings B onto A exactly, if B lies on the orbit of A."""
+        state = self._state(self.b)
+        if not find_orbit(self.forest, self.scales, self.a, state):
+            return None
+        element = state.element
+        distance = self.distance(element)
+        if distance > _SAME:
+            return None
+        return element if distance <= self.rounding else self.polished(element)
+
     def whole_group(self, restarts: int, seed: int) -> Element:
         """c_A^-1 k c_B for the best k."""
         gauge_a, gauge_b = (balance(self.forest, self.scales, w) for w in (self.a, self.b))
@@ -168,7 +189,7 @@ class Problem:
 
     def polished(self, element: Element) -> Element:
         """For models of one orbit: rescalings and matrices by least squares, exact to rounding."""
-        state = self._state(apply_element(element, self.b))
+        state = self._state(self.moved(element))
         refine(Matcher(self.forest, self.scales, self.a), state)
         return state.element @ element
 
@@ -211,40 +232,51 @@ class Problem:
     def _state(self, weights: dict[str, Tensor]) -> State:
         return State(self.forest, self.mover, {name: weights[name] for name in self.scales.params})
 
+    def moved(self, element: Element) -> dict[str, Tensor]:
+        """g . B, kept until another element is asked for."""
+        if self._moved is None or self._moved[0] is not element:
+            self._moved = (element, apply_element(element, self.b))
+        return self._moved[1]
+
     def distance(self, element: Element | None = None) -> float:
         """|A - g B| / |A| over the parameters."""
-        moved = self.b if element is None else apply_element(element, self.b)
+        moved = self.b if element is None else self.moved(element)
         norm = float(sum(self.a[n].square().sum() for n in self.scales.params))
         return float(np.sqrt(squared_distance(self.a, moved, self.scales.params) / max(norm, 1e-300)))
 
     def _result(
         self, element: Element, by: str, group: str, starts: list[tuple[str, float]], seed: int
     ) -> Alignment:
-        moved = apply_element(element, self.b)
+        cosines = zip(self._cosines(self.b), self._cosines(self.moved(element)), strict=True)
         axes = tuple(
             AxisMatch(
                 unit.name, unit.size, str(self.symmetry.axis(unit.name).group),
-                int((element.relabel[unit.classes] != unit.classes).sum()),
-                self._cosine(unit, self.b), self._cosine(unit, moved),
+                int((element.relabel[unit.classes] != unit.classes).sum()), before, after,
             )
-            for unit in self.forest.units
+            for unit, (before, after) in zip(self.forest.units, cosines, strict=True)
         )  # fmt: skip
         return Alignment(
             element, by, group, self.distance(), self.distance(element), axes, tuple(starts), seed
         )
 
-    def _cosine(self, unit: Unit, weights: dict[str, Tensor]) -> float:
-        """Mean over channels of the cosine between slices of A and of `weights`."""
-        both = np.zeros((3, unit.size))
-        for spot in unit.spots:
-            if spot.param in self.scales.params:
-                left, right = spot.slices(self.a[spot.param]), spot.slices(weights[spot.param])
-                both += np.stack(
-                    [(x * y).sum(1).numpy() for x, y in ((left, right), (left, left), (right, right))]
-                )
-        norm = np.sqrt(both[1] * both[2])
-        seen = norm > 0
-        return float((both[0][seen] / norm[seen]).mean()) if seen.any() else float("nan")
+    def _cosines(self, weights: dict[str, Tensor]) -> list[float]:
+        """For every unit the mean over channels of the cosine between slices of A and of `weights`."""
+        sums: dict[tuple[str, int], np.ndarray] = {}
+        structure = self.forest.structure
+        for name in sorted(self.scales.params):
+            a, b = self.a[name], weights[name]
+            for product in (a * b, a * a, b * b):
+                for dim in (d for d in range(a.dim()) if (name, d) in structure.span):
+                    row = along(product, structure.slots[name, dim].ids.shape, dim)
+                    sums[name, dim] = np.vstack([sums[name, dim], row]) if (name, dim) in sums else row[None]
+        found = []
+        for unit in self.forest.units:
+            spots = [spot for spot in unit.spots if spot.param in self.scales.params]
+            both = sum((sums[s.slot][:, s.where].sum(2) for s in spots), start=np.zeros((3, unit.size)))
+            norm = np.sqrt(both[1] * both[2])
+            seen = norm > 0
+            found.append(float((both[0][seen] / norm[seen]).mean()) if seen.any() else float("nan"))
+        return found
 
 
 def _check(by: str, group: str, restarts: int) -> None:

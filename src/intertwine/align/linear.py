@@ -1,15 +1,18 @@
 """Matrices of linear axes: a canonical form up to rotations, and the matrix that brings one onto another.
 
 A matrix X acts on what makes the axis as M -> X M and on what reads it as R -> X^-T R. All functions take one
-matrix for each block (head) at once.
+matrix for each block (head) at once, in float64.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from intertwine.align.units import Unit, Weights
+
+_UNTOLD = 1e-12  # squared singular values below this share of the largest are rounding
 
 
 def stacked(unit: Unit, weights: Weights, params: frozenset[str]) -> tuple[Tensor, Tensor]:
@@ -67,7 +70,14 @@ def best_matrices(make: tuple[Tensor, Tensor], read: tuple[Tensor, Tensor], orth
     """X that brings the second of each pair onto the first.
 
     Orthogonal: Procrustes. Otherwise X minimises |M_a - X M_b|^2 / |M_a|^2 + |X' R_a - R_b|^2 / |R_b|^2,
-    which is linear in X: D X + X U = C with D and U symmetric, solved in their eigenvectors.
+    which is linear in X: D X + X U = C with D and U symmetric, solved in their eigenvectors. Between the null
+    spaces of D and U nothing tells what X is; there it is completed by the nearest isometry, so that it can
+    be inverted.
+
+    >>> a = torch.tensor([[[1.0], [0.0]]], dtype=torch.float64)
+    >>> x = best_matrices((a, 2 * a), (a[..., :0], a[..., :0]), False)
+    >>> bool(torch.allclose(x @ (2 * a), a)), round(float(torch.linalg.det(x).abs()), 6)
+    (True, 0.25)
     """
     (ma, mb), (ra, rb) = make, read
     if orthogonal:
@@ -76,5 +86,26 @@ def best_matrices(make: tuple[Tensor, Tensor], read: tuple[Tensor, Tensor], orth
     right, v = torch.linalg.eigh(up * (mb @ mb.mT))
     left, u = torch.linalg.eigh(down * (ra @ ra.mT))
     sums = left[:, :, None] + right[:, None, :]
-    sums = sums.clamp_min(1e-14 * float(sums.max()) + 1e-300)
-    return u @ ((u.mT @ (up * (ma @ mb.mT) + down * (ra @ rb.mT)) @ v) / sums) @ v.mT
+    told = sums > _UNTOLD * sums.amax(dim=(1, 2), keepdim=True)
+    wanted = u.mT @ (up * (ma @ mb.mT) + down * (ra @ rb.mT)) @ v
+    inside = torch.where(told, wanted / sums.clamp_min(1e-300), 0.0)
+    if not told.all():
+        a, values, b = torch.linalg.svd(inside)
+        typical = values.sum(dim=1) / (values > 1e-9 * values[:, :1]).sum(dim=1).clamp_min(1)
+        typical = torch.where(typical > 0, typical, 1.0)[:, None, None]
+        inside = torch.where(told, inside, typical * (a @ b))
+    return u @ inside @ v.mT
+
+
+def ranges(rows: Tensor) -> np.ndarray:
+    """(blocks, n, n): the orthogonal projections onto the ranges of (blocks, n, k) matrices."""
+    values, vectors = torch.linalg.eigh(rows @ rows.mT)
+    kept = (values > _UNTOLD * values[:, -1:].clamp_min(1e-300)).to(rows.dtype)
+    return ((vectors * kept[:, None, :]) @ vectors.mT).numpy()
+
+
+def whitened(rows: Tensor) -> Tensor:
+    """(blocks, n, k): an orthonormal basis of the row space of each block, and rows of zeros."""
+    values, vectors = torch.linalg.eigh(rows @ rows.mT)
+    kept = values > _UNTOLD * values[:, -1:].clamp_min(1e-300)
+    return torch.where(kept, values.clamp_min(1e-300) ** -0.5, 0.0)[:, :, None] * (vectors.mT @ rows)

@@ -20,6 +20,7 @@ from intertwine.align.linear import rotations
 from intertwine.align.scales import Scales, sign_blocks
 from intertwine.align.units import Forest, Spot, Unit, Weights
 from intertwine.ir.ledger import Ids
+from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import carry
 
 Array = np.ndarray
@@ -66,14 +67,7 @@ class Matcher:
         origin: class -> the class that its channel had at first, where channels were moved since.
         """
         gains = {u.index: self.gain(u, weights, usable, origin) for u in root.family()}
-        relabel = np.arange(self.forest.structure.classes.count)
-        linear: dict[int, Array] = {}
-        solved = _Solver(gains, self.rotations)
-        if root.moves:
-            for block in range(len(root.classes)):
-                solved.place(root, block, block, relabel, linear)
-        carry(self.forest.structure, relabel, np.concatenate([u.classes.reshape(-1) for u in root.family()]))
-        return Match(relabel, linear)
+        return place_family(self.forest.structure, root, Solver(gains, self.rotations))
 
     def further(self, unit: Unit, origin: Ids | None = None) -> Array | None:
         """The further gains of a unit, for the channels as they lie now."""
@@ -143,11 +137,39 @@ def _best_of_signs(tables: Sequence[tuple[tuple[int, ...], Array]]) -> Array:
     return best
 
 
-class _Solver:
-    """The best match of one block onto another, with everything inside, solved from the inside out."""
+def assign(table: Array) -> Array:
+    """The row for each column of a square table, all different, with the largest sum.
 
-    def __init__(self, gains: Mapping[int, Array], rotations: bool) -> None:
-        self.gains, self.rotations = gains, rotations
+    >>> assign(np.array([[1.0, 3.0], [0.0, 2.5]])).tolist()
+    [0, 1]
+    """
+    best: Array = table.argmax(axis=0)
+    if np.bincount(best, minlength=len(table)).max() == 1:
+        return best  # every column has its largest entry
+    return linear_sum_assignment(table.T, maximize=True)[1]
+
+
+def place_family(structure: Structure, root: Unit, solver: Solver) -> Match:
+    """The match of a root and of all that lies in it, with what its channels carry along."""
+    relabel = np.arange(structure.classes.count)
+    linear: dict[int, Array] = {}
+    if root.moves:
+        for block in range(len(root.classes)):
+            solver.place(root, block, block, relabel, linear)
+    carry(structure, relabel, np.concatenate([u.classes.reshape(-1) for u in root.family()]))
+    return Match(relabel, linear)
+
+
+class Solver:
+    """The best match of one block onto another, with everything inside, solved from the inside out.
+
+    turns: linear unit -> (blocks, blocks) gains, where the matrices are found later.
+    """
+
+    def __init__(
+        self, gains: Mapping[int, Array], rotations: bool, turns: Mapping[int, Array] | None = None
+    ) -> None:
+        self.gains, self.rotations, self.turns = gains, rotations, turns or {}
         self._known: dict[tuple[int, int, int], tuple[float, Array]] = {}
 
     def match(self, unit: Unit, there: int, here: int) -> tuple[float, Array]:
@@ -162,6 +184,8 @@ class _Solver:
 
     def _match(self, unit: Unit, there: int, here: int) -> tuple[float, Array]:
         width = unit.classes.shape[1]
+        if unit.index in self.turns:
+            return float(self.turns[unit.index][there, here]), np.eye(width)
         rows, columns = there * width + np.arange(width), here * width + np.arange(width)
         table = self.gains[unit.index][np.ix_(rows, columns)].copy()
         if unit.linear is not None and self.rotations:
@@ -174,8 +198,8 @@ class _Solver:
                 table[i, j] += self.match(child, int(blocks[rows[i]]), int(blocks[columns[j]]))[0]
         if not unit.permutes:
             return float(np.trace(table)), np.arange(width)
-        source, target = linear_sum_assignment(table.T, maximize=True)
-        return float(table[target, source].sum()), target
+        target = assign(table)
+        return float(table[target, np.arange(width)].sum()), target
 
     def place(self, unit: Unit, there: int, here: int, relabel: Ids, linear: dict[int, Array]) -> None:
         """Write the match of two blocks, and of what lies in them, into a relabelling and matrices."""

@@ -11,6 +11,7 @@ sum_i (-1)^(S_i x) C_i. B_i = |b_i|^2 and C_i = <a_i, b_i> are summed over all p
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -49,7 +50,7 @@ class Scales:
         for param, dim in slots:
             if param in self.params and (param, dim) in s.span:
                 start, stop = s.span[param, dim]
-                product_ = _along(left[param] * right[param], s.slots[param, dim].ids.shape, dim)
+                product_ = along(left[param] * right[param], s.slots[param, dim].ids.shape, dim)
                 np.add.at(total, s.scales[start:stop], np.where(self.free[start:stop], product_, 0.0))
         return total
 
@@ -91,12 +92,13 @@ class Scales:
         return out
 
 
-def _along(tensor: Tensor, shape: tuple[int, ...], dim: int) -> np.ndarray:
+def along(tensor: Tensor, shape: tuple[int, ...], dim: int) -> np.ndarray:
     """Sum over everything but the positions of one slot."""
     if len(shape) > 1:
         split = tensor.reshape(shape[0], -1, *tensor.shape[1:]).movedim(2, 1)
         return split.reshape(shape[0] * shape[1], -1).sum(1).numpy()
-    return tensor.movedim(dim, 0).reshape(tensor.shape[dim], -1).sum(1).numpy()
+    rest = [d for d in range(tensor.dim()) if d != dim]
+    return (tensor.sum(dim=rest) if rest else tensor).numpy()
 
 
 def _minimise(
@@ -168,11 +170,20 @@ def sign_blocks(exponents: np.ndarray) -> list[list[int]]:
     >>> sign_blocks(np.array([[1, 0, 0], [1, 0, 1], [0, 1, 0]]))
     [[0, 2], [1]]
     """
+    small = np.ascontiguousarray(exponents, np.int64)
+    if not small.size:
+        return [[k] for k in range(small.shape[1])]
+    return [list(block) for block in _blocks(small.shape[1], small.tobytes())]
+
+
+@lru_cache(maxsize=1024)  # a model has few kinds of signs, asked for at every step of a descent
+def _blocks(columns: int, data: bytes) -> tuple[tuple[int, ...], ...]:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
-    label = connected_components(csr_array(exponents.T @ exponents), directed=False)[1]
-    return [np.flatnonzero(label == k).tolist() for k in range(int(label.max(initial=-1)) + 1)]
+    rows = np.frombuffer(data, np.int64).reshape(-1, columns)
+    label = connected_components(csr_array(rows.T @ rows), directed=False)[1]
+    return tuple(tuple(np.flatnonzero(label == k).tolist()) for k in range(int(label.max(initial=-1)) + 1))
 
 
 def apply_factors(structure: Structure, weights: dict[str, Tensor], slot: Slot, factor: np.ndarray) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,23 +71,15 @@ def _count(text: str) -> int:
 
 
 def check_same_graph(names: Sequence[str], sources: Sequence[Source]) -> None:
-    """Refuse models whose graphs differ; models of one name are of one graph."""
-    from intertwine.trace.export import export
+    """Refuse models whose graphs differ."""
+    from intertwine.align.graphs import assert_same_ops, exported
 
     first = sources[0]
     for name, source in zip(names[1:], sources[1:], strict=True):
-        if name != names[0]:
-            ops = [
-                [str(node.target) for node in export(s.model, first.example, first.kwargs).graph.nodes]
-                for s in (first, source)
-            ]
-            odd = next((pair for pair in zip_longest(*ops) if pair[0] != pair[1]), None)
-            if odd is not None:
-                raise InputError(
-                    f"the graphs of {names[0]} and {name} differ: {odd[0]} against {odd[1]}",
-                    so="their channels cannot be matched one to one",
-                    do="use `intertwine compare` or `intertwine stitch` for different architectures",
-                )
+        pair = (names[0], name)
+        graphs = exported((first.model, source.model), first.example, first.kwargs, names=pair)
+        if graphs is not None:
+            assert_same_ops(graphs, names=pair)
 
 
 def run(args: argparse.Namespace) -> int | None:
@@ -101,7 +92,6 @@ def run(args: argparse.Namespace) -> int | None:
         if Path(path).suffix != ".safetensors":
             raise InputError(f"cannot write {path}", do="give a name that ends in .safetensors")
     a, b = load_pair(args)
-    check_same_graph([args.a, args.b], [a, b])
     data: Any = load_dataset(args) if args.by != "weights" else None
     symmetry = trace(a.model, a.example, a.kwargs)
     with log().status("aligning"):

@@ -181,7 +181,6 @@ def _training(args: argparse.Namespace) -> Training:
     )  # fmt: skip
 
 
-
 def _at(text: str) -> str | list[str]:
     return text if text in ("all", "outside") else [part.strip() for part in text.split(",") if part.strip()]
 

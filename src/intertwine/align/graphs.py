@@ -1,0 +1,131 @@
+"""Refuse to match models whose graphs differ: their channels do not correspond, whatever their weights are.
+
+Models with the same modules and settings have the same graph, which is seen at once. Others are exported on
+the inputs that the symmetry was traced with, and their ops compared one by one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx.node import map_arg
+
+from intertwine.errors import InputError, ModelError
+from intertwine.trace.export import Traced, export
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+_DEPTH = 4  # of settings inside settings
+_ADVICE = {
+    "so": "their channels cannot be matched one to one",
+    "do": "use `intertwine compare` or `intertwine stitch` for different architectures",
+}
+
+
+def exported(
+    models: tuple[nn.Module, nn.Module],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    names: tuple[str, str] = ("A", "B"),
+) -> tuple[Traced, Traced] | None:
+    """The graphs of two models, or None if they have the same modules and so the same graph."""
+    if modules(models[0]) == modules(models[1]):
+        return None
+    first = export(models[0], args, kwargs)
+    try:
+        return first, export(models[1], args, kwargs)
+    except ModelError as error:
+        raise InputError(
+            f"{names[1]} does not take the inputs of {names[0]}: {error.what}", where=error.where, **_ADVICE
+        ) from error
+
+
+def assert_same_ops(
+    graphs: tuple[Traced, Traced], *, names: tuple[str, str] = ("A", "B"), settings: bool = False
+) -> None:
+    """Raise `InputError` if two graphs differ in an op or, with `settings`, in its strides, slopes and so on.
+
+    >>> nets = nn.Sequential(nn.Linear(3, 2), nn.ReLU()), nn.Sequential(nn.Linear(3, 2), nn.GELU())
+    >>> graphs = exported(nets, (torch.zeros(1, 3),))
+    >>> assert_same_ops(graphs)
+    Traceback (most recent call last):
+    intertwine.errors.InputError: the graphs of A and B differ: relu against gelu
+      so   their channels cannot be matched one to one
+      do   use `intertwine compare` or `intertwine stitch` for different architectures
+    """
+    left, right = (_ops(graph, settings) for graph in graphs)
+    odd = next((pair for pair in zip_longest(left, right) if pair[0] != pair[1]), None)
+    if odd is not None:
+        first, second = (op or "the end" for op in odd)
+        raise InputError(
+            f"the graphs of {names[0]} and {names[1]} differ: {first} against {second}", **_ADVICE
+        )
+
+
+def modules(model: nn.Module) -> list[Any]:
+    """What the graph of a model depends on: its modules and their settings, but not its weights."""
+    found: list[Any] = []
+    for name, module in model.named_modules():
+        plain = {k: v for k, v in vars(module).items() if k != "training" and not k.startswith("_")}
+        hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+        found.append((name, type(module), {k: _setting(v) for k, v in plain.items()}, hooks))
+    return found
+
+
+def _setting(value: Any, depth: int = 0) -> Any:
+    """A value as it can be compared: containers and plain objects by content, functions by identity."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), value.dtype
+    if isinstance(value, (tuple, list)) and depth < _DEPTH:
+        return [_setting(v, depth + 1) for v in value]
+    if isinstance(value, Mapping) and depth < _DEPTH:
+        return {k: _setting(v, depth + 1) for k, v in value.items()}
+    if not callable(value) and hasattr(value, "__dict__") and depth < _DEPTH:
+        return type(value), {k: _setting(v, depth + 1) for k, v in vars(value).items()}
+    return id(value)
+
+
+def _ops(traced: Traced, settings: bool) -> list[str]:
+    """The ops of a graph in order; with settings, their arguments too."""
+    found: list[str] = []
+    names: dict[str, str] = dict(traced.weights)
+
+    def show(value: Any) -> Any:
+        return map_arg(value, lambda node: names.get(node.name, node.name))
+
+    for node in traced.graph.nodes:
+        if node.op == "placeholder":
+            names.setdefault(node.name, f"input {len(names)}")
+        elif node.op == "call_function":
+            name = str(getattr(node.target, "__name__", node.target)).removesuffix(".default")
+            given = [*show(node.args), *(f"{key}={show(value)}" for key, value in node.kwargs.items())]
+            found.append(f"{name}({', '.join(map(str, given))})" if settings else name)
+    return found
+
+
+def inputs_of(traced: Traced, model: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Zeros of the shapes that a graph was traced with, as arguments of the model's `forward`."""
+    given = {
+        node.name: torch.zeros(tuple(node.meta["val"].shape), dtype=node.meta["val"].dtype)
+        for node in traced.graph.nodes
+        if node.op == "placeholder"
+        and node.name not in traced.weights
+        and node.name not in traced.constants
+        and isinstance(node.meta.get("val"), torch.Tensor)
+    }
+    known = inspect.signature(model.forward).parameters
+    if not set(given) <= set(known):
+        return tuple(given.values()), {}  # nested or gathered inputs, in order
+    args = []
+    for name, parameter in known.items():
+        if name not in given or parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            break
+        args.append(given.pop(name))
+    return tuple(args), given
