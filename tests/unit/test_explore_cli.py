@@ -164,8 +164,9 @@ def test_two_recipes_of_one_name(monkeypatch):
 
 def test_the_small_network_of_the_paper():
     """Appendix B.2, quick: the found points satisfy the exact invariants to 1e-2."""
-    objective = make_objective(SMALL, quick=True)
+    objective = make_objective(SMALL.at_size(quick=True))
     assert objective.layout.length == 4 and SMALL.lr == 0.015 and SMALL.inputs == 16384
+    assert SMALL.at_size(quick=False) == SMALL
     sample = find_sample(objective, SMALL, 2, lambda *_: None)
     view = View(2, 2.0, 100, 0.0025, quick=12)
     landscape = draw_view(objective, sample, view, True, lambda *_: None)
@@ -182,7 +183,7 @@ def test_a_recipe_writes_its_page_also_without_a_browser(tmp_path, monkeypatch):
 
     monkeypatch.setattr("intertwine.report.explore_figures.write_png", no_browser)
     monkeypatch.setattr("intertwine.explore.embed", lambda rows, method, seed=0: rows[:, :2])
-    settings = replace(LENET, inputs=8, tolerance=10.0)
+    settings = replace(LENET, quick=(8, 10.0))
     parts = ((settings, View(3, 13.0, 35, 0.0025, quick=3)),)
     outcome = make_figure("page", "a title", parts, False, tmp_path, True, lambda *_: None)
     assert outcome.files == (tmp_path / "page.html",) and "cannot write" in outcome.facts["PNG"]

@@ -172,3 +172,12 @@ def test_lbfgs_solves_an_ill_conditioned_quadratic():
     for _ in range(60):
         rows, _ = optimizer.step(rows, lambda r: ((scales * r.square()).sum(1) / 2, scales * r))
     assert float(rows.abs().max()) < 1e-6
+
+
+def test_the_clock_ends_a_search():
+    """A tolerance that nothing reaches, and no limit of steps to speak of."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    with pytest.raises(NotConverged) as caught:
+        find_equivalents(net, torch.randn(64, 2), 2, tolerance=1e-30, max_steps=10**9, max_seconds=0.05)
+    assert 0 < caught.value.best.facts["steps"] < 10**6 and len(caught.value.best) == 2

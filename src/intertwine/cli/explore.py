@@ -12,6 +12,7 @@ from intertwine.cli.arguments import (
     add_model_arguments,
     load_dataset,
     load_model,
+    positive_float,
     positive_int,
 )
 from intertwine.errors import InputError
@@ -19,7 +20,8 @@ from intertwine.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from intertwine.explore import EquivalenceSample, Landscape, Objective, Plane
+    from intertwine.explore import EquivalenceSample, EvaluationPlan, Landscape, Objective, Plane
+    from intertwine.explore.budget import Attempt
     from intertwine.explore.search import Progress
     from intertwine.zoo import Source
 
@@ -54,20 +56,25 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _add_search_arguments(parser: argparse.ArgumentParser) -> None:
     search = parser.add_argument_group("search")
     search.add_argument(
-        "--inputs", type=positive_int, metavar="N", help="size of C (default: by cost, at most 1024)"
+        "--inputs", type=positive_int, metavar="N", help="size of C (default: by cost, 8 to 1024)"
     )
     search.add_argument("--optimizer", choices=("sgd", "adam", "lbfgs"), default="adam", help="default: adam")
     search.add_argument("--lr", type=float, help="learning rate (default: sgd 0.015, adam 0.01, lbfgs 1)")
     search.add_argument("--momentum", type=float, default=0.0, help="of sgd (default: 0)")
+    search.add_argument("--steps", type=positive_int, metavar="N", help="most steps (default: by cost)")
     search.add_argument(
-        "--steps", type=positive_int, default=5000, metavar="N", help="most steps (default: 5000)"
-    )
+        "--seconds", type=positive_float, default=60.0, metavar="S",
+        help="about how long searching, and evaluating, may take by default (default: 60 each)",
+    )  # fmt: skip
     search.add_argument("--population", type=positive_int, metavar="N", help="starts that run together")
     search.add_argument(
         "--tolerance", type=float, help="J of a found point (default: variance of outputs / 1000)"
     )
-    search.add_argument("--starts", choices=("random", "perturbed"), default="random", help="default: random")
-    search.add_argument("--spread", type=float, default=0.5, help="of perturbed starts (default: 0.5)")
+    search.add_argument(
+        "--starts", choices=("auto", "random", "perturbed"), default="auto",
+        help="auto (default): random where affordable, then nearer and nearer to theta",
+    )  # fmt: skip
+    search.add_argument("--spread", type=float, help="of perturbed starts (default: 0.5)")
     search.add_argument(
         "--batch-norm", choices=("stored", "batch"), default="stored",
         help="statistics of batch norm: those of the model, or of C (default: stored)",
@@ -77,9 +84,13 @@ def _add_search_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_picture_arguments(parser: argparse.ArgumentParser) -> None:
     picture = parser.add_argument_group("picture")
     picture.add_argument("--dim", type=int, default=2, help="dimension of the plane, 1 to 4 (default: 2)")
-    picture.add_argument("--points", type=positive_int, metavar="N", help="grid points along an axis")
     picture.add_argument(
-        "--bound", type=float, help="the grid goes from -BOUND to BOUND (default: 1.5 x the points)"
+        "--points", type=positive_int, metavar="N", help="grid points along an axis (default: by cost)"
+    )
+    picture.add_argument(
+        "--bound",
+        type=float,
+        help="the grid goes from -BOUND to BOUND (default: shows the points and the level)",
     )
     picture.add_argument("--epsilon", type=float, help="level of the set (default: 10 x tolerance)")
     picture.add_argument(
@@ -109,7 +120,8 @@ def _add_picture_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int | None:
     """Search, span, evaluate, draw."""
-    from intertwine.explore import find_topology
+    from intertwine.explore import find_topology, plan_evaluation
+    from intertwine.explore.budget import plan_points
     from intertwine.explore.grid import Grid
     from intertwine.explore.plane import check_dim
 
@@ -121,9 +133,10 @@ def run(args: argparse.Namespace) -> int | None:
     if args.quotient and sample is not None:
         sample, plane = _divide(args, source, objective, sample)
     epsilon = args.epsilon or 10 * (sample.tolerance if sample else 1e-3 * objective.spread)
-    points = args.points or {1: 201, 2: 100, 3: 50, 4: 20}[plane.dim]
-    grid = Grid.cube(plane.dim, args.bound or 1.5 * max(plane.reach(), _reach(objective, plane)), points)
-    landscape = _landscape(args, plane, grid, objective, epsilon)
+    plan = plan_evaluation(objective, memory=args.memory * 2**20)
+    points = args.points or plan_points(plan.seconds_per_point, plane.dim, args.seconds)
+    grid = Grid.cube(plane.dim, args.bound or _bound(objective, plane, epsilon), points)
+    landscape = _landscape(args, plane, grid, objective, epsilon, plan)
     topologies = find_topology(landscape, [epsilon * 10.0**k for k in (-1, -0.5, 0, 0.5, 1)])
     known = None if args.no_orbit or sample is None else _known(args, source, objective, sample, plane)
     facts = _facts(args, objective, sample, landscape, epsilon, known)
@@ -168,11 +181,12 @@ def _objective(args: argparse.Namespace, source: Source) -> Objective:
 
 
 def _affordable(source: Source, batch_norm: str) -> int:
-    """How many inputs write 256 MB in a forward pass: at least 16, at most 1024."""
+    """How many inputs take a quarter of a second and write at most 512 MB in a forward pass."""
     from intertwine.explore import function_distance
+    from intertwine.explore.budget import plan_inputs
 
-    cost = function_distance(source.model, source.example, batch_norm=batch_norm).bytes_per_example()
-    return max(16, min(1024, 2**28 // cost))
+    few = function_distance(source.model, _draw_inputs(source, 8, 0), batch_norm=batch_norm)
+    return max(8, min(plan_inputs(few), 2**29 // few.bytes_per_example()))
 
 
 def _draw_inputs(source: Source, count: int, seed: int) -> list[Any]:
@@ -194,7 +208,7 @@ def _draw_inputs(source: Source, count: int, seed: int) -> list[Any]:
 def _plane(
     args: argparse.Namespace, objective: Objective, source: Source
 ) -> tuple[EquivalenceSample | None, Plane]:
-    from intertwine.explore import NotConverged, find_equivalents, plane_through, random_plane, span
+    from intertwine.explore import plane_through, random_plane, span
 
     if args.plane == ["random"]:
         return None, random_plane(objective, args.dim, seed=args.seed)
@@ -204,18 +218,53 @@ def _plane(
         )
     if objective.name != "J":
         raise InputError("equivalents are found by J", do="use --plane random or weights files with --loss")
-    try:
-        with _bar("searching", args.steps) as progress:
-            sample = find_equivalents(
-                objective, n=args.dim + 1, tolerance=args.tolerance, optimizer=args.optimizer, lr=args.lr,
-                momentum=args.momentum, batch=args.batch, max_steps=args.steps, population=args.population,
-                starts=args.starts, spread=args.spread, seed=args.seed, progress=progress,
-            )  # fmt: skip
-    except NotConverged as error:
-        kept = error.best.save(Path(args.output).with_suffix(".best.safetensors"))
-        error.where = f"the best points so far are in {kept.name}"
-        raise
+    sample = _search(args, objective)
     return sample, span(sample, args.dim)
+
+
+def _search(args: argparse.Namespace, objective: Objective) -> EquivalenceSample:
+    """The attempts one after the other; when all fail, the best of their points are kept."""
+    from intertwine.cli.output import log
+    from intertwine.explore import NotConverged, find_equivalents
+
+    failed: list[NotConverged] = []
+    for attempt in _attempts(args, objective):
+        try:
+            with _bar(f"searching, {attempt.describe()}", attempt.steps) as progress:
+                return find_equivalents(
+                    objective, n=args.dim + 1, tolerance=args.tolerance, optimizer=args.optimizer,
+                    lr=args.lr or attempt.lr, momentum=args.momentum, batch=args.batch,
+                    max_steps=attempt.steps, max_seconds=_deadline(args),
+                    population=args.population or attempt.population, starts=attempt.starts,
+                    spread=attempt.spread, seed=args.seed, progress=progress,
+                )  # fmt: skip
+        except NotConverged as error:
+            failed.append(error)
+            log().print(f"{attempt.describe()}: {error.what}", markup=False, highlight=False)
+    best = min(failed, key=lambda error: max(error.best.losses, default=float("inf")))
+    kept = best.best.save(Path(args.output).with_suffix(".best.safetensors"))
+    best.where = f"the best points so far are in {kept.name}"
+    raise best
+
+
+def _deadline(args: argparse.Namespace) -> float | None:
+    """The clock ends a search whose steps the user did not count."""
+    return args.seconds if args.steps is None else None
+
+
+def _attempts(args: argparse.Namespace, objective: Objective) -> tuple[Attempt, ...]:
+    """What --starts, --steps and --seconds ask for."""
+    from intertwine.explore.budget import Attempt, plan_attempts
+
+    if args.starts == "perturbed" or args.spread is not None:
+        return (Attempt("perturbed", args.spread or 0.5, args.steps or 5000),)
+    if args.starts == "random":
+        return (Attempt("random", 0.0, args.steps or 5000),)
+    return plan_attempts(
+        objective, args.tolerance or 1e-3 * objective.spread,
+        n=args.dim + 1, batch=args.batch, seconds=args.seconds,
+        optimizer=args.optimizer, steps=args.steps, seed=args.seed,
+    )  # fmt: skip
 
 
 def _divide(
@@ -247,20 +296,27 @@ def _read_all(paths: list[str], source: Source) -> list[Any]:
     return [dict(model.named_parameters()) for model in loaded]
 
 
-def _reach(objective: Objective, plane: Plane) -> float:
-    """A random plane has no second point: one length of theta's filters, as Li et al. draw."""
-    return 0.0 if len(plane.names) > 1 else float(objective.theta.norm())
+def _bound(objective: Objective, plane: Plane, epsilon: float) -> float:
+    """Half as much again as the marks need, and for J until the level is left.
+
+    A random plane has no second point: one length of theta's filters, as Li et al. draw.
+    """
+    from intertwine.explore.budget import plan_bound
+
+    reach = plane.reach() if len(plane.names) > 1 else float(objective.theta.norm())
+    return plan_bound(plane, objective, epsilon, 1.5 * reach) if objective.name == "J" else 1.5 * reach
 
 
 def _landscape(
-    args: argparse.Namespace, plane: Plane, grid: Any, objective: Objective, epsilon: float
-) -> Landscape:
+    args: argparse.Namespace, plane: Plane, grid: Any, objective: Objective, epsilon: float,
+    plan: EvaluationPlan,
+) -> Landscape:  # fmt: skip
     from intertwine.explore import evaluate
 
     # A data loss is a picture of all heights, not of one level.
     levels = None if args.full or objective.name != "J" else epsilon
     with _bar("evaluating", grid.size) as progress:
-        return evaluate(plane, grid, objective, epsilon=levels, memory=args.memory * 2**20, progress=progress)
+        return evaluate(plane, grid, objective, epsilon=levels, plan=plan, progress=progress)
 
 
 def _known(
@@ -288,10 +344,13 @@ def _facts(
         "grid points": landscape.grid.size, "evaluations": landscape.evaluations,
         "how": landscape.facts["how"], "audited": landscape.facts.get("audited"),
         "wrong in the audit": landscape.facts.get("audit_wrong"),
+        "wrong of the others at most (95 %)": landscape.facts.get("wrong_share_at_most"),
     }  # fmt: skip
     if sample is not None:
         facts |= {"losses": [f"{loss:.3g}" for loss in sample.losses], "tolerance": sample.tolerance}
-        facts |= {key: sample.facts[key] for key in ("optimizer", "lr", "steps", "starts", "restarts")}
+        facts |= {
+            key: sample.facts[key] for key in ("started", "optimizer", "lr", "steps", "starts", "restarts")
+        }
     if known is not None:
         facts |= known.facts()
     for number, note in enumerate(landscape.notes, 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +90,15 @@ def evaluate(
     progress: Progress | None = None,
     refinement: Refinement | None = None,
     screen: float | None = None,
+    precision: float = 0.0,
 ) -> Landscape:
     """The objective at origin + sum of c_i b_i for every c of the grid.
 
     Without `epsilon` every grid point is evaluated. With `epsilon` (one level or several) a coarse grid
     comes first and then only the points that the level needs; the others are interpolated.
     `screen` (say 4.0) stops adding inputs of C at a point once its J is that many standard errors away from
-    every level: values are then estimates on a part of C, and C must be in random order.
+    every level, or known to a share `precision` (one standard error): values are then estimates on a part of
+    C, and C must be in random order.
     `objective` defaults to the one the plane was made with, which a plane read from a file no longer has.
     """
     objective = objective or plane.objective
@@ -109,7 +112,7 @@ def evaluate(
     plan = plan or plan_evaluation(objective, memory=memory, points=grid.size)
     if screen is not None and (not levels or not screen > 0):
         raise InputError("screening needs a positive number of standard errors, and epsilon")
-    task = _Task(objective, plane, grid, plan, progress, levels, screen)
+    task = _Task(objective, plane, grid, plan, progress, levels, screen, precision)
     if levels:
         result = refine(task.at, grid.shape, levels, refinement or Refinement())
         values, evaluated, facts = result.values, result.evaluated, result.facts
@@ -120,8 +123,8 @@ def evaluate(
     return Landscape(
         grid, values, evaluated, levels, plane.marks.double().cpu().numpy(),
         tuple(float(v) for v in mark_values), plane.names, objective.name,
-        {**facts, "screen": screen, "inputs_per_point": task.inputs_per_point, "plan": asdict(plan),
-         "how": plan.describe(), "spread": objective.spread,
+        {**facts, "screen": screen, "precision": precision, "inputs_per_point": task.inputs_per_point,
+         "plan": asdict(plan), "how": plan.describe(), "spread": objective.spread,
          "inputs": objective.size, "parameters": plane.layout.length},
         plane.notes,
     )  # fmt: skip
@@ -132,11 +135,12 @@ class _Task:
 
     def __init__(
         self, objective: Objective, plane: Plane, grid: Grid, plan: EvaluationPlan, progress: Progress | None,
-        levels: tuple[float, ...], screen: float | None,
+        levels: tuple[float, ...], screen: float | None, precision: float,
     ) -> None:  # fmt: skip
         self.objective, self.plane, self.grid, self.plan = objective, plane, grid, plan
         self.progress, self.done = progress, 0
-        self.levels, self.screen, self.inputs = levels, screen, 0
+        self.levels, self.inputs = levels, 0
+        self.screen, self.precision = screen, precision
 
     @property
     def inputs_per_point(self) -> float:
@@ -158,7 +162,10 @@ class _Task:
             self.inputs += len(rows) * self.objective.size
             found = self.objective.values(rows, batched=self.plan.batched, examples=self.plan.examples)
             return np.asarray(found.cpu().numpy())
-        pairs = [self.objective.screen(row, self.levels, sigmas=self.screen) for row in rows]
+        look = partial(
+            self.objective.screen, levels=self.levels, sigmas=self.screen, precision=self.precision
+        )
+        pairs = [look(row) for row in rows]
         self.inputs += sum(count for _, count in pairs)
         return np.array([mean for mean, _ in pairs])
 

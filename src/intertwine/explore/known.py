@@ -21,7 +21,9 @@ from intertwine.explore.objective import Objective, squared_distance
 from intertwine.explore.orbit import Explained, Orbit, find_orbit, trace_path
 from intertwine.explore.plane import Plane
 from intertwine.explore.search import EquivalenceSample
+from intertwine.explore.subgroup import find_subgroup, moved_by_scales
 from intertwine.symmetry import Element, Symmetry, act, trace
+from intertwine.symmetry.transform import PARTS
 
 
 class KnownSymmetry:
@@ -30,6 +32,10 @@ class KnownSymmetry:
     def __init__(self, model: nn.Module, example: Any, objective: Objective) -> None:
         self.symmetry: Symmetry = trace(model, example)
         self.objective = objective
+        # Batch norm that looks at C itself needs no statistics: then the whole group acts.
+        self.group = find_subgroup(
+            self.symmetry, objective.layout.names, hold_buffers=objective.batch_norm == "stored"
+        )
         self._module = copy.deepcopy(model)
 
     def act(self, vector: Tensor, element: Element) -> Tensor:
@@ -49,20 +55,30 @@ class KnownSymmetry:
         return total / objective.size
 
     def sample(self, generator: torch.Generator, *parts: str) -> Tensor:
-        """A random equivalent of theta, by some or all parts of the group."""
-        chosen = parts or ("permutation", "scale", "sign", "linear")
-        return self.act(self.objective.theta, self.symmetry.sample(generator, chosen))
+        """A random equivalent of theta, by some or all parts of the group; buffers stay."""
+        seed = int(torch.randint(0, 2**62, (1,), generator=generator))
+        return self.act(self.objective.theta, self.group.sample(np.random.default_rng(seed), parts or PARTS))
+
+    def aligned_distance(self, vector: Tensor) -> float:
+        """|theta - g vector| / |theta| for the g that `intertwine.align` finds."""
+        from intertwine.align import align
+
+        # Random restarts of the matching rarely find more, and cost as much each.
+        restarts = 3 if self.objective.layout.length <= 100_000 else 0
+        theta, other = (self.objective.module(v) for v in (self.objective.theta, vector))
+        return align(theta, other, self.symmetry, restarts=restarts).distance_after
 
     def scaling_paths(self) -> list[Callable[[float], Tensor]]:
         """One path t -> g_t theta for each one-parameter subgroup that rescales one channel by e^t."""
         structure = self.symmetry.structure
+        moves = moved_by_scales(structure)
         paths = []
-        for kind in structure.scalings.kinds:
+        for kind in self.group.kinds:
             for row in range(len(kind.scales)):
                 for column in range(kind.real.shape[1]):
                     direction = np.zeros(len(structure.scalings.kind_of))
                     direction[kind.scales[row]] = kind.real[:, column]
-                    at_positions = direction[structure.scales]
+                    at_positions = np.where(moves, direction[structure.scales], 0.0)
                     if np.any(at_positions):
                         paths.append(self._path(at_positions))
         return paths
@@ -100,8 +116,9 @@ class Knowledge:
         """Rows for a report."""
         rows: dict[str, Any] = {"J of known equivalents": self.known_loss, "groups": ", ".join(self.groups)}
         for found in self.explained:
-            verdict = "explained by known symmetries" if found.by_known_symmetries else "not explained"
-            rows[f"theta_{found.index}"] = f"distance {found.distance:.3g} from the orbit: {verdict}"
+            rows[f"theta_{found.index}"] = found.describe()
+        for problem in dict.fromkeys(found.problem for found in self.explained if found.problem):
+            rows["align failed"] = problem
         return rows
 
 
@@ -124,7 +141,9 @@ def explain_sample(
         vectors += trace_path(path, times, kind="scaling")
     orbit = find_orbit(plane, objective, vectors)
     quotient = Quotient(known)
-    explained = check_explained(sample.points, objective.theta, quotient.canonical)
+    explained = check_explained(
+        sample.points, objective.theta, quotient.canonical, align=known.aligned_distance
+    )
     groups = tuple(dict.fromkeys(str(axis.group) for axis in known.symmetry.axes))
     known_loss = known.loss(known.symmetry.sample(seed))
     return Knowledge(orbit, known_loss, explained, groups)

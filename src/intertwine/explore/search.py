@@ -93,6 +93,7 @@ def find_equivalents(
     momentum: float = 0.0,
     batch: int = 256,
     max_steps: int = 20_000,
+    max_seconds: float | None = None,
     population: int | None = None,
     starts: str | Starts = "random",
     spread: float = 0.5,
@@ -105,7 +106,7 @@ def find_equivalents(
     `tolerance` defaults to a thousandth of the variance of the model's own outputs on C. `population` starts
     run together (default 2n). `symmetry(generator)` returns an equivalent parameter vector by a known
     symmetry; its J is reported as the floor that the numerics allow. Raises `NotConverged`, with the best
-    points, when fewer than n starts arrive within `max_steps`.
+    points, when fewer than n starts arrive within `max_steps` (and `max_seconds`, if given).
 
     >>> _ = torch.manual_seed(0)
     >>> net = nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False))
@@ -121,12 +122,14 @@ def find_equivalents(
     began = time.perf_counter()
     with threads_for(objective.bytes_per_example() * min(batch, objective.size) * population):
         race = _Race(objective, n, tolerance, batch, seed, optimizer=chosen, draw=draw, population=population)
-        race.run(max_steps, progress)
+        race.run(max_steps, progress, began + (max_seconds or float("inf")))
     known = None
     if symmetry is not None:
         copy = symmetry(torch.Generator().manual_seed(seed))
         known = float(objective.values(copy[None].to(objective.theta))[0])
     facts = {
+        "started": f"perturbed, spread {spread:g}" if starts == "perturbed"
+        else starts if isinstance(starts, str) else "given",
         "optimizer": optimizer, "lr": race.optimizer_rate, "batch": batch, "seed": seed,
         "inputs": objective.size, "steps": race.steps, "starts": race.drawn, "restarts": race.restarts,
         "dependent": race.dependent, "batched": race.batched,
@@ -135,7 +138,7 @@ def find_equivalents(
     sample = race.sample(known, facts)
     if race.found < n:
         raise NotConverged(
-            f"{race.found} of {n} starts reached J < {tolerance:.3g} within {max_steps} steps",
+            f"{race.found} of {n} starts reached J < {tolerance:.3g} within {race.steps} steps",
             best=sample,
             so=f"the best of the others has J = {race.best_other:.3g}"
             f" (the outputs of the model have variance {objective.spread:.3g})",
@@ -201,17 +204,21 @@ class _Race:
     def best_other(self) -> float:
         return min([float(self.best.min()), *(value for value, _ in self.given_up)])
 
-    def run(self, max_steps: int, progress: Progress | None) -> None:
+    def run(self, max_steps: int, progress: Progress | None, deadline: float = float("inf")) -> None:
         # About once an epoch; never so often that noise of a few steps looks like being stuck.
         every = 10 if self.optimizer.full_batch else min(max(self.objective.size // self.batch, 25), 100)
+        # A start near theta may have arrived already.
+        self._check_rows()
         while self.steps < max_steps and self.found < self.n:
+            # One step is always made, so that there are points to keep.
+            if self.steps and time.perf_counter() >= deadline:
+                break
             begin = (self.steps * self.batch) % self.objective.size
             examples = slice(begin, begin + self.batch)
             closure = partial(self.objective.gradients, examples=examples, batched=self.batched)
             self.rows, _ = self.optimizer.step(self.rows, closure)
             self.steps += 1
-            # The first step is looked at too: a start near theta may have arrived.
-            if self.steps % every == 0 or self.steps in (1, max_steps):
+            if self.steps % every == 0 or self.steps == max_steps or time.perf_counter() >= deadline:
                 self._check_rows()
                 if progress is not None:
                     least = min([*self.losses, self.best_other])

@@ -8,7 +8,7 @@ for both of its networks, so the set it draws holds the best constant function t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from torch import nn
 
     from intertwine.explore import EquivalenceSample, Landscape, Objective
+    from intertwine.report.explore_page import Drawing
 
 SOURCE = "source 004"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One experiment of appendix B and how the search is run in it."""
+    """One experiment of appendix B and how the search is run in it; `quick` is (inputs, tolerance)."""
 
     model: str
     inputs: int
@@ -34,17 +35,24 @@ class Settings:
     seed: int
     tolerance: float
     max_steps: int
+    quick: tuple[int, float]
     optimizer: str = "sgd"
     starts: str = "random"
     spread: float = 0.5
 
+    def at_size(self, quick: bool) -> Settings:
+        """The experiment of the paper, or a small one."""
+        return replace(self, inputs=self.quick[0], tolerance=self.quick[1]) if quick else self
 
-SMALL = Settings("four", 16384, (1,), lr=0.015, seed=10, tolerance=1e-6, max_steps=60_000)
-LENET = Settings("lenet5", 8192, (1, 28, 28), lr=0.001, seed=0, tolerance=5e-4, max_steps=4000)
+
+SMALL = Settings("four", 16384, (1,), lr=0.015, seed=10, tolerance=1e-6, max_steps=60_000, quick=(1024, 1e-6))
+LENET = Settings(
+    "lenet5", 8192, (1, 28, 28), lr=0.001, seed=0, tolerance=1e-3, max_steps=4000, quick=(32, 1.5e-3)
+)
 # epsilon = 1e-5 lies below the variance, where SGD from random starts stalled: the starts are near theta.
 LENET_NEAR = Settings(
     "lenet5", 8192, (1, 28, 28), lr=0.0003, seed=0, tolerance=5e-6, max_steps=4000,
-    optimizer="adam", starts="perturbed", spread=0.1,
+    quick=(32, 8e-6), optimizer="adam", starts="perturbed", spread=0.1,
 )  # fmt: skip
 
 
@@ -66,7 +74,7 @@ def four_parameter_net() -> nn.Module:
     return nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False))
 
 
-def make_objective(settings: Settings, quick: bool) -> Objective:
+def make_objective(settings: Settings) -> Objective:
     """The network with the paper's seed, and Gaussian inputs."""
     import torch
 
@@ -76,8 +84,7 @@ def make_objective(settings: Settings, quick: bool) -> Objective:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         model = four_parameter_net() if settings.model == "four" else build("lenet5", classes=1)
-        count = min(settings.inputs, 1024 if settings.model == "four" else 64) if quick else settings.inputs
-        inputs = torch.randn(count, *settings.shape)
+        inputs = torch.randn(settings.inputs, *settings.shape)
     return function_distance(model, inputs)
 
 
@@ -96,39 +103,42 @@ def draw_view(
     objective: Objective, sample: EquivalenceSample, view: View, quick: bool, progress: Progress
 ) -> Landscape:
     """J on the grid of a view. Only the level is refined, except for a cheap network in two dimensions."""
-    from intertwine.explore import Grid, evaluate, span
+    from intertwine.explore import Grid, Refinement, evaluate, span
 
     points = view.quick if quick else view.points
     cheap = objective.layout.length < 100
-    # Three and four dimensions of LeNet-5 stop adding inputs where the side of epsilon is clear by 4 sigma.
-    screen = 4.0 if not cheap and view.dim > 2 else None
+    # LeNet-5 stops adding inputs where the side of epsilon is clear by 4 standard errors.
+    screen = None if cheap else 4.0
     return evaluate(
         span(sample, view.dim), Grid.cube(view.dim, view.bound, points), objective,
         epsilon=None if cheap and view.dim == 2 else view.epsilon, screen=screen, progress=progress,
+        # Most points of a grid in three and four dimensions lie near the level. There J to 10 % is enough,
+        # and in four a finest grid that is interpolated where it is smooth.
+        precision=0.0 if view.dim == 2 else 0.1,
+        refinement=Refinement(interpolate=not cheap and view.dim == 4),
     )  # fmt: skip
 
 
 def make_figure(
-    name: str, title: str, parts: tuple[tuple[Settings, View], ...], embedding_only: bool,
+    name: str, title: str, parts: tuple[tuple[Settings, View], ...], embedding: bool,
     folder: Path, quick: bool, progress: Progress,
 ) -> Outcome:  # fmt: skip
-    """Search, evaluate and draw each part; one page and one PNG a figure."""
+    """Search, evaluate and draw each part, as an embedding or as it is; one page and one PNG a drawing."""
     from intertwine.errors import MissingExtra
     from intertwine.explore import find_topology
     from intertwine.report.explore_figures import write_png
-    from intertwine.report.explore_page import draw_landscape, fill_page
+    from intertwine.report.explore_page import fill_page
     from intertwine.report.page import Page
 
     page = Page(f"{name}: {title}")
     files: list[Path] = []
     facts: dict[str, Any] = {}
-    for number, (settings, view) in enumerate(parts):
-        objective = make_objective(settings, quick)
+    for number, (paper, view) in enumerate(parts):
+        settings = paper.at_size(quick)
+        objective = make_objective(settings)
         sample = find_sample(objective, settings, view.dim, progress)
         landscape = draw_view(objective, sample, view, quick, progress)
-        drawings = draw_landscape(landscape, view.epsilon)
-        if embedding_only:
-            drawings = [drawing for drawing in drawings if drawing.name == "embedding"]
+        drawings = choose_drawings(landscape, view, embedding, quick)
         measured = measure(settings, view, objective, sample, landscape)
         topologies = find_topology(landscape, [view.epsilon])
         fill_page(page, drawings, landscape, topologies, measured)
@@ -143,6 +153,16 @@ def make_figure(
     path = folder / f"{name}.html"
     page.write(path)
     return Outcome((path, *files), facts)
+
+
+def choose_drawings(landscape: Landscape, view: View, embedding: bool, quick: bool) -> list[Drawing]:
+    """The drawings of a figure of the paper: figures 3 and 6 are embeddings, the others are not."""
+    from intertwine.report.explore_page import MAX_EMBEDDED, draw_embedding, draw_landscape
+
+    if not embedding:
+        return draw_landscape(landscape, view.epsilon, embedded=0)
+    drawing = draw_embedding(landscape, view.epsilon, limit=500 if quick else MAX_EMBEDDED)
+    return [drawing] if drawing else []
 
 
 def measure(

@@ -38,8 +38,12 @@ def draw_landscape(
     orbit: Orbit | None = None,
     method: str = "umap",
     seed: int = 0,
+    embedded: int = MAX_EMBEDDED,
 ) -> list[Drawing]:
-    """Every figure that the dimension of the landscape calls for."""
+    """Every figure that the dimension of the landscape calls for; at most `embedded` points in an embedding.
+
+    An embedding costs more than all else for a small network: `embedded=0` leaves it out.
+    """
     caption = describe(landscape, epsilon)
     if landscape.grid.dim == 1:
         return [Drawing("line", figures.line_figure(landscape), caption)]
@@ -55,12 +59,12 @@ def draw_landscape(
         drawings.append(Drawing("points", figures.points_figure(landscape, epsilon), caption))
         surface = figures.isosurface_figure(landscape, epsilon)
         drawings.append(Drawing("isosurface", surface, f"{landscape.name} = {epsilon:.3g}."))
-    embedding = draw_embedding(landscape, epsilon, method=method, seed=seed)
+    embedding = draw_embedding(landscape, epsilon, method=method, seed=seed, limit=embedded)
     return drawings + ([embedding] if embedding else [])
 
 
 def draw_embedding(
-    landscape: Landscape, epsilon: float, *, method: str = "umap", seed: int = 0
+    landscape: Landscape, epsilon: float, *, method: str = "umap", seed: int = 0, limit: int = MAX_EMBEDDED
 ) -> Drawing | None:
     """The epsilon-set embedded in two dimensions.
 
@@ -69,7 +73,7 @@ def draw_embedding(
     """
     from intertwine.explore import embed
 
-    rows, values = figures.epsilon_set(landscape, epsilon, MAX_EMBEDDED)
+    rows, values = figures.epsilon_set(landscape, epsilon, limit)
     if len(rows) < 4:
         return None
     rows = np.concatenate([rows, landscape.marks])
