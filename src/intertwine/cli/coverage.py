@@ -99,7 +99,7 @@ def _choose(args: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
         return _shard(sorted(set(smallest_of_each(entries, lambda e: e.module).values())), args.shard), {}
     like = smallest_of_each(entries, lambda e: e.architecture)
     mine = set(_shard(sorted(set(like.values())), args.shard))
-    # By size, as `smallest_of_each` leaves them: what does not fit comes last, and a stopped run has most rows.
+    # By size, as `smallest_of_each` leaves them: a run that is stopped has most of its rows.
     like = {spec: first for spec, first in like.items() if first in mine}
     return list(like), like
 
