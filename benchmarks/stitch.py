@@ -40,21 +40,23 @@ def load_pair(folder: Path, name: str, seeds: tuple[int, int] = (0, 1)) -> list[
     return [zoo.load_weights(zoo.build(name), file).eval() for file in files]
 
 
-def load_images(folder: Path, train: int, test: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def load_images(
+    folder: Path, train: int, test: int, first: int = 0
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     parts = [
         load_data(f"parquet:{folder}/cifar10/{split}.parquet", normalize=NORMALIZE, limit=limit)
-        for split, limit in (("train", train), ("test", test))
+        for split, limit in (("train", train), ("test", first + test))
     ]
     statistics = PRESETS[NORMALIZE]
     assert statistics is not None
     black = [-m / s for m, s in zip(*statistics, strict=True)]
     moved = augment(parts[0].images, 4, flip=True, black=black)
-    return (moved, parts[0].labels), (parts[1].images, parts[1].labels)
+    return (moved, parts[0].labels), (parts[1].images[first:], parts[1].labels[first:])
 
 
 def table(args: argparse.Namespace) -> None:
     a, b = load_pair(args.data, args.pair)
-    train, test = load_images(args.data, args.train, args.test)
+    train, test = load_images(args.data, args.train, args.test, args.first)
     started = time.process_time()
 
     def show(s: Stitching) -> None:
@@ -201,6 +203,9 @@ def main() -> None:
     parser.add_argument("--at", default=None)
     parser.add_argument("--train", type=int, default=2000)
     parser.add_argument("--test", type=int, default=2000)
+    parser.add_argument(
+        "--first", type=int, default=2000, help="the first test image; earlier ones served tuning"
+    )
     parser.add_argument("--epochs", type=int, default=None)
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -181,3 +181,12 @@ def test_the_clock_ends_a_search():
     with pytest.raises(NotConverged) as caught:
         find_equivalents(net, torch.randn(64, 2), 2, tolerance=1e-30, max_steps=10**9, max_seconds=0.05)
     assert 0 < caught.value.best.facts["steps"] < 10**6 and len(caught.value.best) == 2
+
+
+def test_starts_very_near_theta_are_points_of_their_own() -> None:
+    """Their differences are short, not dependent; points that differ by rounding alone are dependent."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    sample = find_equivalents(net, torch.randn(32, 6), 3, starts="perturbed", spread=1e-4, population=3)
+    assert len(sample) == 3 and sample.facts["steps"] == 0
+    assert not is_independent(sample.points[1] * (1 + 1e-7), [sample.points[1]])

@@ -30,6 +30,7 @@ Progress = Callable[[int, int, str], None]
 
 # A new point must leave the span of the others by this share of its distance from the first.
 INDEPENDENCE = 1e-3
+ROUNDING = 1e-6  # of points closer together than this share of their length the difference is noise
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,11 @@ def find_equivalents(
     chosen, draw = make_optimizer(optimizer, lr, momentum), make_starts(objective, starts, spread)
     began = time.perf_counter()
     with threads_for(objective.bytes_per_example() * min(batch, objective.size) * population):
-        race = _Race(objective, n, tolerance, batch, seed, optimizer=chosen, draw=draw, population=population)
+        race = _Race(
+            objective, n, tolerance, batch, seed, optimizer=chosen, draw=draw, population=population,
+            # Two rows that meet are one point; starts near theta are never far apart.
+            apart=min(INDEPENDENCE, 0.1 * spread) if starts == "perturbed" else INDEPENDENCE,
+        )  # fmt: skip
         race.run(max_steps, progress, began + (max_seconds or float("inf")))
     known = None
     if symmetry is not None:
@@ -173,9 +178,9 @@ class _Race:
 
     def __init__(
         self, objective: Objective, n: int, tolerance: float, batch: int, seed: int, *,
-        optimizer: RowOptimizer, draw: Starts, population: int,
+        optimizer: RowOptimizer, draw: Starts, population: int, apart: float,
     ) -> None:  # fmt: skip
-        self.objective, self.n, self.tolerance, self.seed = objective, n, tolerance, seed
+        self.objective, self.n, self.tolerance, self.seed, self.apart = objective, n, tolerance, seed, apart
         self.optimizer, self.draw = optimizer, draw
         whole = optimizer.full_batch or not objective.splittable
         self.batch = objective.size if whole else min(batch, objective.size)
@@ -245,7 +250,7 @@ class _Race:
             self._restart(again)
 
     def _accept(self, row: Tensor, value: float) -> None:
-        if is_independent(row, self.points):
+        if is_independent(row, self.points, self.apart):
             self.points.append(row.clone())
             self.losses.append(value)
         else:
@@ -306,8 +311,10 @@ def _stream(seed: int, drawn: int) -> int:
     return (seed * 1_000_003 + drawn + 0x5EED_0001) % 2**63
 
 
-def is_independent(point: Tensor, points: list[Tensor], share: float = INDEPENDENCE) -> bool:
-    """Whether point - points[0] leaves the span of the other differences by `share` of its length.
+def is_independent(point: Tensor, points: list[Tensor], apart: float = ROUNDING) -> bool:
+    """Whether point - points[0] leaves the span of the other differences by a thousandth of its length.
+
+    It must be longer than `apart` times the length of points[0].
 
     >>> zero, e = torch.zeros(3), torch.eye(3)
     >>> is_independent(e[1], [zero, e[0]]), is_independent(2 * e[0], [zero, e[0]])
@@ -320,4 +327,4 @@ def is_independent(point: Tensor, points: list[Tensor], share: float = INDEPENDE
     if len(points) > 1:
         basis, _ = torch.linalg.qr(torch.stack([p - points[0] for p in points[1:]]).double().T)
         step = step - basis @ (basis.T @ step)
-    return bool(step.norm() > share * length) and bool(length > share * points[0].double().norm())
+    return bool(step.norm() > INDEPENDENCE * length) and bool(length > apart * points[0].double().norm())
