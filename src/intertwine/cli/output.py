@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from intertwine.files import replacing
+from intertwine.report.cells import format_cell
 
 
 def to_plain(value: Any) -> Any:
@@ -64,21 +65,6 @@ def print_table(
     for row in rows:
         table.add_row(*(escape(format_cell(cell)) for cell in row))
     Console().print(table)
-
-
-def format_cell(cell: Any) -> str:
-    """Floats with four significant digits, whole numbers with thousands, None as a dash.
-
-    >>> [format_cell(cell) for cell in (1234567, 0.000012345, None, True)]
-    ['1,234,567', '1.234e-05', '-', 'yes']
-    """
-    if cell is None:
-        return "-"
-    if isinstance(cell, bool):
-        return "yes" if cell else "no"
-    if isinstance(cell, int):
-        return f"{cell:,}"
-    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
 
 
 @contextmanager

@@ -7,13 +7,13 @@ target and renamed, so it is there whole or not at all.
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from intertwine.errors import InputError
 from intertwine.files import replacing
+from intertwine.report.cells import format_cell
 
 _STYLE = """
 html { color-scheme: light; }
@@ -136,15 +136,5 @@ def _is_number(cell: Any) -> bool:
 
 def _cell(tag: str, cell: Any, right: bool) -> str:
     kind = ' class="number"' if right else ""
-    text = cell if isinstance(cell, Html) else html.escape(_format(cell))
+    text = cell if isinstance(cell, Html) else html.escape(format_cell(cell))
     return f"<{tag}{kind}>{text}</{tag}>"
-
-
-def _format(cell: Any) -> str:
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
-        return "-"
-    if isinstance(cell, bool):
-        return "yes" if cell else "no"
-    if isinstance(cell, int):
-        return f"{cell:,}"
-    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
