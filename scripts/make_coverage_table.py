@@ -2,6 +2,7 @@
 
     intertwine coverage --library torchvision -o docs/coverage/torchvision.json
     intertwine coverage --library timm --each-module -o docs/coverage/timm.json
+    intertwine coverage --library timm --dedupe -o docs/coverage/timm-all.json
     intertwine coverage --library hf -o docs/coverage/hf.json
     python scripts/make_coverage_table.py
 """
@@ -18,6 +19,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 TITLES = {
     "torchvision": "torchvision: every model (of detectors the backbone with its feature pyramid)",
     "timm": "timm: the smallest model of every module",
+    "timm-all": "timm: the whole list, once an architecture (the same module and set of ops)",
     "hf": "Hugging Face transformers, from small configs",
     "diffusers": "diffusers, from small configs",
     "zoo": "the zoo of this package",
