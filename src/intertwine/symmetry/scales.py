@@ -145,7 +145,7 @@ def _rows_of(rows: Ids, origin: Ids, first: int, last: int) -> list[tuple[Ids, i
 
 def _null_spaces(system: list[tuple[Equation, Ids]], size: int) -> tuple[np.ndarray, np.ndarray]:
     real: list[dict[int, Fraction]] = []
-    sign: list[int] = []
+    sign: list[set[int]] = []
     for equation, places in system:
         if equation.real is not None:
             row: dict[int, Fraction] = {}
@@ -154,11 +154,11 @@ def _null_spaces(system: list[tuple[Equation, Ids]], size: int) -> tuple[np.ndar
                     row[int(i)] = row.get(int(i), Fraction(0)) + Fraction(c).limit_denominator(10**6)
             real.append({i: c for i, c in row.items() if c})
         if equation.sign is not None:
-            bits = 0
+            ones: set[int] = set()
             for c, i in zip(equation.sign, places, strict=False):
                 if i >= 0 and c % 2:
-                    bits ^= 1 << int(i)
-            sign.append(bits)
+                    ones ^= {int(i)}
+            sign.append(ones)
     return null_space(real, size), null_space_gf2(sign, size)
 
 
@@ -169,6 +169,7 @@ def null_space(rows: list[dict[int, Fraction]], size: int) -> np.ndarray:
     [[1.0], [0.5]]
     """
     solved: dict[int, dict[int, Fraction]] = {}
+    users: dict[int, set[int]] = {}  # unknown -> the pivots whose expressions (may) hold it
     for row in rows:
         row = _substitute(row, solved)
         if not row:
@@ -176,12 +177,16 @@ def null_space(rows: list[dict[int, Fraction]], size: int) -> np.ndarray:
         pivot = max(row)
         scale = row.pop(pivot)
         expression = {i: -c / scale for i, c in row.items()}
-        for other, terms in solved.items():
-            if pivot in terms:
-                factor = terms.pop(pivot)
+        for other in users.pop(pivot, set()):
+            terms = solved[other]
+            factor = terms.pop(pivot, None)
+            if factor is not None:
                 for i, c in expression.items():
                     terms[i] = terms.get(i, Fraction(0)) + factor * c
+                    users.setdefault(i, set()).add(other)
                 solved[other] = {i: c for i, c in terms.items() if c}
+        for i in expression:
+            users.setdefault(i, set()).add(pivot)
         solved[pivot] = expression
     free = [i for i in range(size) if i not in solved]
     basis = np.zeros((size, len(free)))
@@ -202,29 +207,35 @@ def _substitute(row: dict[int, Fraction], solved: dict[int, dict[int, Fraction]]
     return {i: c for i, c in out.items() if c}
 
 
-def null_space_gf2(rows: list[int], size: int) -> np.ndarray:
-    """Basis (size, r) of the null space over GF(2); rows are bit masks.
+def null_space_gf2(rows: list[set[int]], size: int) -> np.ndarray:
+    """Basis (size, r) of the null space over GF(2); a row is the set of its ones.
 
-    >>> null_space_gf2([0b11], 2).tolist()
+    >>> null_space_gf2([{0, 1}], 2).tolist()
     [[1], [1]]
     """
-    solved: dict[int, int] = {}
-    for row in rows:
-        for pivot, terms in solved.items():
-            if row >> pivot & 1:
-                row ^= (1 << pivot) ^ terms
+    solved: dict[int, set[int]] = {}
+    users: dict[int, set[int]] = {}  # unknown -> the pivots whose expressions hold it
+    for given in rows:
+        row: set[int] = set()
+        for i in given:
+            row ^= solved.get(i, {i})
         if not row:
             continue
-        pivot = row.bit_length() - 1
-        terms = row ^ (1 << pivot)
-        for other, rest in solved.items():
-            if rest >> pivot & 1:
-                solved[other] = rest ^ (1 << pivot) ^ terms
-        solved[pivot] = terms
+        pivot = max(row)
+        expression = row - {pivot}
+        for other in users.pop(pivot, set()):
+            solved[other].remove(pivot)
+            for i in expression:
+                (users[i].remove if i in solved[other] else users.setdefault(i, set()).add)(other)
+            solved[other] ^= expression
+        for i in expression:
+            users.setdefault(i, set()).add(pivot)
+        solved[pivot] = expression
     free = [i for i in range(size) if i not in solved]
     basis = np.zeros((size, len(free)), np.int64)
-    for column, i in enumerate(free):
+    place = {i: column for column, i in enumerate(free)}
+    for i, column in place.items():
         basis[i, column] = 1
-        for pivot, terms in solved.items():
-            basis[pivot, column] = terms >> i & 1
+    for pivot, terms in solved.items():
+        basis[pivot, [place[i] for i in terms]] = 1
     return basis
