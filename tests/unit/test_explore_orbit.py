@@ -252,7 +252,7 @@ def test_what_only_align_explains_is_explained():
 
 def test_an_align_that_fails_leaves_the_quotient(known, monkeypatch):
     def broken(*args: object, **kwargs: object) -> None:
-        raise RuntimeError("no convergence\nand more")
+        raise torch.linalg.LinAlgError("no convergence\nand more")
 
     # The package `intertwine` has a function of the same name, so the module is asked for by its name.
     monkeypatch.setattr(importlib.import_module("intertwine.align"), "align", broken)

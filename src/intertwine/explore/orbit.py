@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from intertwine.errors import IntertwineError
 from intertwine.explore.objective import Objective
 from intertwine.explore.plane import Plane, plane_through
 
@@ -26,6 +27,7 @@ Symmetry = Callable[[torch.Generator], Tensor]
 Path = Callable[[float], Tensor]
 # A parameter vector -> the representative of its orbit: equal for equivalent vectors.
 Canonical = Callable[[Tensor], Tensor]
+NEAR = 0.05  # of the length of theta: points as near to its orbit as this are explained by it
 # A parameter vector -> its distance from theta after `intertwine.align`, relative to the length of theta.
 Aligned = Callable[[Tensor], float]
 
@@ -87,24 +89,29 @@ class Explained:
     """How far a found parameter is from the orbit of theta, relative to the length of theta.
 
     distance: between the canonical forms. aligned: from theta, after `intertwine.align` has brought the
-    parameter as close as it can; None where it could not, and `problem` says why.
+    parameter as close as it can; None where it could not, and `problem` says why. Known symmetries explain
+    the parameter if either is at most `tolerance`.
     """
 
     index: int
     distance: float
-    by_known_symmetries: bool
     aligned: float | None = None
     problem: str = ""
+    tolerance: float = NEAR
 
     @property
     def least(self) -> float:
         """The better of the two answers."""
         return self.distance if self.aligned is None else min(self.distance, self.aligned)
 
+    @property
+    def by_known_symmetries(self) -> bool:
+        return self.least <= self.tolerance
+
     def describe(self) -> str:
         """One line for a report.
 
-        >>> Explained(0, 0.31, False, aligned=0.28).describe()
+        >>> Explained(0, 0.31, aligned=0.28).describe()
         'distance from the orbit 0.28 after align, 0.31 in the quotient: not explained'
         """
         verdict = "explained by known symmetries" if self.by_known_symmetries else "not explained"
@@ -120,7 +127,7 @@ def check_explained(
     canonical: Canonical,
     *,
     align: Aligned | None = None,
-    tolerance: float = 0.05,
+    tolerance: float = NEAR,
 ) -> tuple[Explained, ...]:
     """|canonical(t) - canonical(theta)| / |canonical(theta)| for each found t: near zero on the orbit.
 
@@ -133,9 +140,7 @@ def check_explained(
     found = []
     for index, point in enumerate(points):
         distance = float((canonical(point).double() - base).norm()) / length
-        aligned, problem = _try(align, point)
-        least = distance if aligned is None else min(distance, aligned)
-        found.append(Explained(index, distance, least <= tolerance, aligned, problem))
+        found.append(Explained(index, distance, *_try(align, point), tolerance=tolerance))
     return tuple(found)
 
 
@@ -145,5 +150,5 @@ def _try(align: Aligned | None, point: Tensor) -> tuple[float | None, str]:
         return None, ""
     try:
         return align(point), ""
-    except Exception as error:
-        return None, str(error).splitlines()[0] if str(error) else type(error).__name__
+    except (IntertwineError, torch.linalg.LinAlgError) as error:
+        return None, str(error).splitlines()[0]

@@ -46,28 +46,33 @@ class Subject:
     score: Callable[[nn.Module], float]
     accuracy: float
 
+    @classmethod
+    def of(cls, net: nn.Module, data: Dataset) -> Subject:
+        """A net judged on `data`."""
+        from intertwine import trace
+
+        score = partial(_accuracy_on, data)
+        return cls(net, trace(net, data.head(1)), score, score(net))
+
 
 def load_subjects(nets: Mapping[str, Net], folder: Path, progress: Progress) -> dict[str, Subject]:
     """Train (or read) every net and infer its symmetry."""
-    from intertwine import trace
-
     found: dict[str, Subject] = {}
     for name, net in nets.items():
         splits = load_net_data(net)
         model, _ = train_net(net, splits, folder, 0, progress)
-        score = partial(accuracy_on, splits.test)
-        found[name] = Subject(model, trace(model, splits.test.images[:1]), score, score(model))
+        found[name] = Subject.of(model, splits.test)
     return found
 
 
-def accuracy_on(data: Dataset, model: nn.Module) -> float:
-    """The share of right answers."""
+def _accuracy_on(data: Dataset, model: nn.Module) -> float:
     from intertwine.data import evaluate
 
     return float(evaluate(model, data).accuracy)
 
 
-def _facts(subjects: Mapping[str, Subject]) -> dict[str, Any]:
+def accuracy_facts(subjects: Mapping[str, Subject]) -> dict[str, Any]:
+    """The accuracy of every net before merging."""
     return {f"accuracy of {name}": round(s.accuracy, 4) for name, s in subjects.items()}
 
 
@@ -95,7 +100,8 @@ def distances(name: str, every_layer: bool, folder: Path, quick: bool, progress:
     figures = {f"{label}, axis {axis}": distance_figure(table, axis) for axis, table in tables.items()}
     title = "distances between features" + (" of every layer" if every_layer else " of the last convolution")
     return write_outcome(
-        folder, name, title, figures, tables={"Distances": rows}, facts=_facts(subjects), claims=claims,
+        folder, name, title, figures, tables={"Distances": rows}, facts=accuracy_facts(subjects),
+        claims=claims,
         differs=QUICK if quick else "",
     )  # fmt: skip
 
@@ -123,7 +129,8 @@ def swaps(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
     )  # fmt: skip
     return write_outcome(
         folder, name, "swapping equivalent features", {"Accuracy along the line": swap_figure(paths)},
-        tables={"Half-way": rows}, facts=_facts(subjects), claims=claims, differs=QUICK if quick else "",
+        tables={"Half-way": rows}, facts=accuracy_facts(subjects), claims=claims,
+        differs=QUICK if quick else "",
     )  # fmt: skip
 
 
@@ -161,7 +168,7 @@ def accuracy_curves(name: str, folder: Path, quick: bool, progress: Progress) ->
     )  # fmt: skip
     return write_outcome(
         folder, name, "accuracy against parameters left", {"Each dot is a beta": curve_figure(curves)},
-        tables={"Points": curve_rows(curves)}, facts=_facts(subjects), claims=claims,
+        tables={"Points": curve_rows(curves)}, facts=accuracy_facts(subjects), claims=claims,
         differs=QUICK if quick else "",
     )  # fmt: skip
 
@@ -193,7 +200,7 @@ def sizes(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
     figure = scatter(groups, x_title="parameters", y_title="accuracy")
     return write_outcome(
         folder, name, "accuracy against the number of parameters", {"Before and after merging": figure},
-        tables={"Nets": rows}, facts=_facts(subjects), claims=claims, differs=QUICK if quick else "",
+        tables={"Nets": rows}, facts=accuracy_facts(subjects), claims=claims, differs=QUICK if quick else "",
     )  # fmt: skip
 
 
@@ -220,7 +227,8 @@ def complexity(name: str, folder: Path, quick: bool, progress: Progress) -> Outc
     return write_outcome(
         folder, name, "feature complexity against depth",
         {"Channels left at the largest beta within 95 % of the accuracy": complexity_figure(found, widths)},
-        tables={"Complexity": rows}, facts=_facts(subjects), claims=claims, differs=QUICK if quick else "",
+        tables={"Complexity": rows}, facts=accuracy_facts(subjects), claims=claims,
+        differs=QUICK if quick else "",
     )  # fmt: skip
 
 
@@ -242,7 +250,7 @@ def pruning(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome
     return write_outcome(
         folder, name, "a ResNet merged without data",
         {"Accuracy against parameters left": curve_figure(curves)},
-        tables={"Points": curve_rows(curves)}, facts=_facts(subjects),
+        tables={"Points": curve_rows(curves)}, facts=accuracy_facts(subjects),
         differs=f"{differs} {QUICK}" if quick else differs,
     )  # fmt: skip
 

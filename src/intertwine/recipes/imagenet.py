@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from intertwine.recipes import Claim, Outcome, Progress, Recipe
-from intertwine.recipes.ifm import Subject, accuracy_on, curve_rows, merge_curves, smallest_within
+from intertwine.recipes.ifm import Subject, accuracy_facts, curve_rows, merge_curves, smallest_within
 from intertwine.recipes.nets import Net, load_net_data, train_net
 from intertwine.recipes.pages import write_outcome
 
@@ -65,20 +65,15 @@ def pretrained(name: str, weights: str) -> nn.Module:
 
 
 def _published(progress: Progress) -> dict[str, Subject]:
-    from intertwine import trace
-
     data, found = find_imagenet(), {}
     for number, (label, checkpoint) in enumerate(CHECKPOINTS.items()):
         progress(number, len(CHECKPOINTS), label)
-        net, score = pretrained(*checkpoint), partial(accuracy_on, data)
-        found[label] = Subject(net, trace(net, data.head(1)), score, score(net))
+        found[label] = Subject.of(pretrained(*checkpoint), data)
     return found
 
 
 def _digits(folder: Path, progress: Progress) -> dict[str, Subject]:
     """One architecture, trained to tell the first 2, 5 and 10 digits apart."""
-    from intertwine import trace
-
     found: dict[str, Subject] = {}
     for label, classes in TASKS.items():
         net = Net("digits-vgg", "digits", "digits", {"width": 16, "classes": classes}, 15)
@@ -86,8 +81,7 @@ def _digits(folder: Path, progress: Progress) -> dict[str, Subject]:
         parts = [_first_classes(part, classes) for part in (splits.train, splits.test)]
         splits = replace(splits, train=parts[0], test=parts[1])
         model, _ = train_net(net, splits, folder, 0, progress)
-        score = partial(accuracy_on, splits.test)
-        found[label] = Subject(model, trace(model, splits.test.head(1)), score, score(model))
+        found[label] = Subject.of(model, splits.test)
     return found
 
 
@@ -119,8 +113,8 @@ def harder_tasks(name: str, folder: Path, quick: bool, progress: Progress) -> Ou
     )  # fmt: skip
     return write_outcome(
         folder, name, "merging on a harder task", {"Each dot is a beta": curve_figure(curves)},
-        tables={"Points": curve_rows(curves)}, claims=claims, differs=QUICK if quick else "",
-        facts={f"accuracy of {n}": round(s.accuracy, 4) for n, s in subjects.items()},
+        tables={"Points": curve_rows(curves)}, facts=accuracy_facts(subjects), claims=claims,
+        differs=QUICK if quick else "",
     )  # fmt: skip
 
 
