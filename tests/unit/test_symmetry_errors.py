@@ -30,6 +30,28 @@ def test_weights_that_are_not_finite(bad: float) -> None:
     assert caught.value.exit_code == 2
 
 
+class Masked(nn.Module):
+    """One head of attention with its causal mask of -inf as a buffer."""
+
+    def __init__(self, future: float) -> None:
+        super().__init__()
+        self.query, self.key, self.value = nn.Linear(3, 6), nn.Linear(3, 6), nn.Linear(3, 5)
+        self.out = nn.Linear(5, 2)
+        self.register_buffer("mask", torch.full((4, 4), future).triu(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.query(x) @ self.key(x).mT + self.mask
+        out: Tensor = self.out(scores.softmax(-1) @ self.value(x))
+        return out
+
+
+def test_a_mask_of_infinities_is_no_broken_weight() -> None:
+    report = verify(Masked(float("-inf")), torch.randn(2, 4, 3))
+    assert report.exact and report.parameter_coverage > 0.9
+    with pytest.raises(ModelError, match="mask holds NaN"):
+        trace(Masked(float("nan")), torch.randn(2, 4, 3))
+
+
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors is a no-op")  # that is the point here
 def test_a_layer_of_width_zero() -> None:
     with pytest.raises(ModelError, match=r"0\.weight has shape \(0, 3\): a layer of width zero"):

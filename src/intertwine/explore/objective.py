@@ -175,18 +175,18 @@ class Objective:
     @torch.no_grad()
     def screen(
         self, vector: Tensor, levels: Sequence[float], *, sigmas: float, precision: float = 0.0,
-        examples: int = 128,
+        examples: int = 64,
     ) -> tuple[float, int]:  # fmt: skip
         """The mean loss over a growing part of C, and its size: all of C, unless it is clear before.
 
         Clear means that the mean over the first examples is `sigmas` standard errors away from each level,
         or that its standard error is below `precision` of it.
         C must be in random order. The first two pieces have `examples` inputs, each later one as many as
-        all before it together, but at most 1024.
+        all before it together, but at most 512.
         """
         total, squares, count = 0.0, 0.0, 0
         while count < self.size:
-            step = min(max(count, examples), 1024) if self.splittable else self.size
+            step = min(max(count, examples), 512) if self.splittable else self.size
             part = slice(count, count + step)
             losses = self.loss(self.run(vector, part), self.targets[part]).double()
             total, squares = total + float(losses.sum()), squares + float(losses.square().sum())

@@ -113,9 +113,9 @@ def check_model(model: nn.Module) -> None:
                 so="there is nothing to infer on it",
                 do="remove the layer",
             )
-        # A buffer of one infinite number is a bound that never binds (a clamp).
-        bound = tensor.numel() == 1 and name not in parameters and not tensor.isnan().any()
-        if tensor.is_floating_point() and not bound and not torch.isfinite(tensor).all():
+        # Buffers may be infinite: attention masks, and the bounds of a clamp that never binds.
+        healthy = torch.isfinite(tensor) if name in parameters else ~torch.isnan(tensor)
+        if tensor.is_floating_point() and not healthy.all():
             raise ModelError(
                 f"{name} holds NaN or infinite values",
                 so="no symmetry of this model can be verified",
