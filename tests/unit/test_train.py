@@ -16,6 +16,7 @@ from intertwine.cli import main
 from intertwine.data import evaluate
 from intertwine.errors import DataError, InputError, ModelError
 from intertwine.train import Recipe, Splits, build_model, load_splits, read_metrics, train
+from intertwine.train import loop as loop_module
 from intertwine.train import state as state_module
 from intertwine.train.data import Gather, shrink
 from intertwine.train.loop import find_scales, generator
@@ -94,6 +95,26 @@ def test_a_size_the_model_cannot_take_becomes_the_next_larger() -> None:
     scales = find_scales(zoo.build("tiny10"), torch.rand(2, 3, 32, 32), recipe)
     assert scales == {0.5: 0.875, 0.875: 0.875, 1.0: 1.0}
     assert find_scales(zoo.build("vgg11"), torch.rand(2, 3, 32, 32), recipe)[0.5] == 1.0
+
+
+def test_bf16_where_the_machine_has_it(
+    digits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Emulated here: activations in bfloat16, weights and state in float32, and the net still learns."""
+    recipe = replace(SMALL, epochs=4, precision="bf16-where-fast")
+    seen: set[torch.dtype] = set()
+
+    def run(name: str, fast: bool) -> float:
+        monkeypatch.setattr(loop_module, "bf16_is_fast", lambda device: fast)
+        model = build_model("digits-vgg", digits)
+        last = [m for m in model.modules() if isinstance(m, nn.Linear)][-1]
+        last.register_forward_hook(lambda module, args, output: seen.add(output.dtype))
+        found = train(model, digits, recipe, tmp_path / name)
+        assert all(t.dtype != torch.bfloat16 for t in weights(found.weights).values())
+        return found.accuracy
+
+    assert run("plain", False) > 0.9 and seen == {torch.float32}
+    assert run("half", True) > 0.9 and torch.bfloat16 in seen
 
 
 def test_the_same_seed_gives_the_same_bits(digits: Splits, tmp_path: Path) -> None:
