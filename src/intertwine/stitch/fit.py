@@ -184,7 +184,7 @@ def polish_scales(matrix: Tensor, held: Held, training: Training, progress: Prog
     return scaled.rounded()
 
 
-class _Scales(nn.Module):
+class _Scales(Map):
     """P diag(sign exp(lambda)) with only lambda free."""
 
     def __init__(self, matrix: Tensor) -> None:
@@ -194,15 +194,6 @@ class _Scales(nn.Module):
 
     def matrix(self) -> Tensor:
         return self.log_scale.exp()[:, None] * self.support  # type: ignore[operator]
-
-    def regulariser(self) -> Tensor | float:
-        return 0.0
-
-    def project(self, rate: float) -> None:
-        return None
-
-    def rounded(self) -> Tensor:
-        return self.matrix().detach().clone()
 
 
 def _descend(channels: Map, held: Held, epochs: int, training: Training, progress: Progress | None) -> None:

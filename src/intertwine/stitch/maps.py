@@ -6,7 +6,7 @@ a step of the optimiser, and is rounded to a member of the class at the end (app
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +16,25 @@ from intertwine.stitch.groups import LayerGroup
 from intertwine.stitch.start import assign, into_group, shrink
 
 
-class Map(Protocol):
-    """What the training of a stitch needs to know about its map."""
+class Map(nn.Module):
+    """What the training of a stitch needs to know about its map; a class adds what is special to it."""
 
-    def matrix(self) -> Tensor: ...
-    def regulariser(self) -> Tensor | float: ...
-    def project(self, rate: float) -> None: ...
-    def rounded(self) -> Tensor: ...
+    def matrix(self) -> Tensor:
+        raise NotImplementedError
+
+    def regulariser(self) -> Tensor | float:
+        """Added to the loss."""
+        return 0.0
+
+    def project(self, rate: float) -> None:
+        """Back into the class, in place, after a step of this learning rate."""
+
+    def rounded(self) -> Tensor:
+        """The member of the class that training ends with."""
+        return self.matrix().detach().clone()
 
 
-class FullMap(nn.Module):
+class FullMap(Map):
     """Any matrix; with a penalty, proximal steps keep |W|_1 small and make exact zeros (lasso)."""
 
     def __init__(self, start: Tensor, penalty: float = 0.0) -> None:
@@ -35,18 +44,12 @@ class FullMap(nn.Module):
     def matrix(self) -> Tensor:
         return self.weight
 
-    def regulariser(self) -> Tensor | float:
-        return 0.0  # the proximal step is the penalty
-
     def project(self, rate: float) -> None:
         if self.penalty:
             self.weight.copy_(shrink(self.weight, rate * self.penalty))
 
-    def rounded(self) -> Tensor:
-        return self.weight.detach().clone()
 
-
-class RankMap(nn.Module):
+class RankMap(Map):
     """U V with R columns: two 1x1 convolutions."""
 
     def __init__(self, start: Tensor, rank: int) -> None:
@@ -59,17 +62,8 @@ class RankMap(nn.Module):
     def matrix(self) -> Tensor:
         return self.up @ self.down
 
-    def regulariser(self) -> Tensor | float:
-        return 0.0
 
-    def project(self, rate: float) -> None:
-        return None
-
-    def rounded(self) -> Tensor:
-        return self.matrix().detach().clone()
-
-
-class BirkhoffMap(nn.Module):
+class BirkhoffMap(Map):
     """P D with P doubly stochastic: projected by relu and Sinkhorn, drawn to a vertex by -alpha |P|_2."""
 
     def __init__(
@@ -100,7 +94,7 @@ class BirkhoffMap(nn.Module):
         return place(order, into_group(self.scale.detach(), self.group))
 
 
-class SoftSortMap(nn.Module):
+class SoftSortMap(Map):
     """P = softmax(-|sort(s) 1' - 1 s'| / tau) over rows, tau = 1/n, D = diag(exp(lambda)) (D.2.2)."""
 
     def __init__(self, start: Tensor, group: LayerGroup, *, temperature: float | None = None) -> None:
@@ -120,12 +114,6 @@ class SoftSortMap(nn.Module):
         ordered = self.keys.sort(descending=True).values
         soft = torch.softmax(-(ordered[:, None] - self.keys[None, :]).abs() / self.temperature, dim=1)
         return self._scale()[:, None] * soft
-
-    def regulariser(self) -> Tensor | float:
-        return 0.0
-
-    def project(self, rate: float) -> None:
-        return None
 
     def rounded(self) -> Tensor:
         order = self.keys.detach().sort(descending=True, stable=True).indices
@@ -149,7 +137,7 @@ class Stitch(nn.Module):
         return mapped.movedim(1, self.dim_b)
 
 
-class FixedMap(nn.Module):
+class FixedMap(Map):
     """A matrix that is not trained."""
 
     def __init__(self, matrix: Tensor) -> None:
@@ -158,15 +146,6 @@ class FixedMap(nn.Module):
 
     def matrix(self) -> Tensor:
         return self.weight  # type: ignore[return-value]
-
-    def regulariser(self) -> Tensor | float:
-        return 0.0
-
-    def project(self, rate: float) -> None:
-        return None
-
-    def rounded(self) -> Tensor:
-        return self.matrix()
 
 
 def apply_map(matrix: Tensor, x: Tensor) -> Tensor:
