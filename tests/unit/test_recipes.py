@@ -27,12 +27,12 @@ FIGURES = """
 def no_browser(monkeypatch):
     """PNG files are made by a browser, seconds each: tested where figures are."""
     from intertwine.errors import MissingExtra
-    from intertwine.report import explore_figures
+    from intertwine.report import png
 
     def refuse(*args, **kwargs):
         raise MissingExtra("no PNG in this test")
 
-    monkeypatch.setattr(explore_figures, "write_png", refuse)
+    monkeypatch.setattr(png, "write_png", refuse)
 
 
 def reproduce(name, folder, capsys):

@@ -96,3 +96,15 @@ def test_comparison_page_shows_every_measure_and_note():
         "40 inputs; means over pixels",
     ):
         assert expected in text
+
+
+def test_a_picture_carries_its_caption_escaped_and_leaves_the_figure_alone():
+    import plotly.graph_objects as go
+
+    from intertwine.report.png import titled
+
+    figure = go.Figure(layout={"margin": {"t": 30}})
+    copy = titled(figure, "a < b " * 30)
+    assert "&lt;" in copy.layout.title.text and " < " not in copy.layout.title.text
+    assert copy.layout.title.text.count("<br>") == 1 and copy.layout.margin.t > 30 + 2 * 18
+    assert figure.layout.title.text is None and figure.layout.margin.t == 30

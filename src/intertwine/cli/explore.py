@@ -362,9 +362,9 @@ def _write(
     args: argparse.Namespace, landscape: Landscape, epsilon: float, topologies: Any, known: Any,
     facts: dict[str, Any],
 ) -> list[Path]:  # fmt: skip
-    from intertwine.report.explore_figures import write_png
     from intertwine.report.explore_page import draw_landscape, fill_page
     from intertwine.report.page import Page
+    from intertwine.report.png import write_png
 
     orbit = known.orbit if known is not None else None
     drawings = draw_landscape(landscape, epsilon, orbit=orbit, seed=args.seed)
@@ -374,7 +374,9 @@ def _write(
     page.write(output)
     files = [output]
     if args.png:
-        files += [write_png(d.figure, output.with_name(f"{output.stem}-{d.name}.png")) for d in drawings]
+        for drawing in drawings:
+            path = output.with_name(f"{output.stem}-{drawing.name}.png")
+            files.append(write_png(drawing.figure, path, drawing.caption))
     return files
 
 

@@ -126,9 +126,9 @@ def make_figure(
     """Search, evaluate and draw each part, as an embedding or as it is; one page and one PNG a drawing."""
     from intertwine.errors import MissingExtra
     from intertwine.explore import find_topology
-    from intertwine.report.explore_figures import write_png
     from intertwine.report.explore_page import fill_page
     from intertwine.report.page import Page
+    from intertwine.report.png import write_png
 
     page = Page(f"{name}: {title}")
     files: list[Path] = []
@@ -147,7 +147,8 @@ def make_figure(
         facts[f"components {letter}".strip()] = topologies[0].components
         for drawing in drawings:
             try:
-                files.append(write_png(drawing.figure, folder / f"{name}{letter}-{drawing.name}.png"))
+                path = folder / f"{name}{letter}-{drawing.name}.png"
+                files.append(write_png(drawing.figure, path, f"{name}{letter}: {drawing.caption}"))
             except MissingExtra as error:
                 facts["PNG"] = error.what
     path = folder / f"{name}.html"

@@ -25,8 +25,8 @@ def write_outcome(
 ) -> Outcome:
     """NAME.html with everything, and a PNG of each figure (by caption) where that can be made."""
     from intertwine.errors import MissingExtra
-    from intertwine.report.explore_figures import write_png
     from intertwine.report.page import Page
+    from intertwine.report.png import write_png
 
     page = Page(f"{name}: {title}")
     files: list[Path] = []
@@ -36,7 +36,7 @@ def write_outcome(
         page.figure(figure, caption)
         try:
             part = "" if len(figures) == 1 else f"-{number + 1}"
-            files.append(write_png(figure, folder / f"{name}{part}.png"))
+            files.append(write_png(figure, folder / f"{name}{part}.png", f"{name}: {caption}"))
         except MissingExtra as error:
             found["PNG"] = error.what
     for heading, rows in (tables or {}).items():

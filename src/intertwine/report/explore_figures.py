@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from intertwine.errors import InputError, MissingExtra
-from intertwine.files import replacing
+from intertwine.errors import InputError
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -197,23 +195,6 @@ def epsilon_set(
     if len(inside) > limit:
         inside = inside[np.linspace(0, len(inside) - 1, limit).astype(np.int64)]
     return landscape.grid.coordinates(inside).numpy(), landscape.values.ravel()[inside]
-
-
-def write_png(
-    figure: Figure, path: str | Path, *, width: int = 900, height: int = 700, scale: float = 1
-) -> Path:
-    """The figure as a PNG file, written beside and renamed."""
-    path = Path(path)
-    with replacing(path) as beside:
-        try:
-            figure.write_image(beside, width=width, height=height, scale=scale)
-        except (ValueError, RuntimeError, ImportError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise MissingExtra(
-                f"cannot write {path.name}: {reason}",
-                do="PNG needs `pip install kaleido` and a Chrome or Chromium browser; the HTML needs neither",
-            ) from error
-    return path
 
 
 def _add_orbit(figure: Figure, landscape: Landscape, orbit: Orbit) -> None:

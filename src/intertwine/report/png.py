@@ -1,0 +1,50 @@
+"""A figure as a PNG file that can stand alone: its caption is in the picture."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from intertwine.errors import MissingExtra
+from intertwine.files import replacing
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+def write_png(
+    figure: Figure,
+    path: str | Path,
+    caption: str = "",
+    *,
+    width: int = 900,
+    height: int = 700,
+    scale: float = 1,
+) -> Path:
+    """The figure under its caption, written beside and renamed."""
+    path = Path(path)
+    with replacing(path) as beside:
+        try:
+            titled(figure, caption).write_image(beside, width=width, height=height, scale=scale)
+        except (ValueError, RuntimeError, ImportError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise MissingExtra(
+                f"cannot write {path.name}: {reason}",
+                do="PNG needs `pip install kaleido` and a Chrome or Chromium browser; the HTML needs neither",
+            ) from error
+    return path
+
+
+def titled(figure: Figure, caption: str) -> Figure:
+    """A copy with the caption as its title, in lines, above whatever the figure has in its top margin."""
+    import plotly.graph_objects as go
+
+    if not caption:
+        return figure
+    lines = [html.escape(line) for line in textwrap.wrap(caption, 110)]
+    copy = go.Figure(figure)
+    above = (figure.layout.margin.t or 40) + 18 * len(lines) + 6
+    title = {"text": "<br>".join(lines), "font": {"size": 13}, "x": 0.02, "y": 0.99, "yanchor": "top"}
+    return copy.update_layout(title=title, margin={"t": above})
