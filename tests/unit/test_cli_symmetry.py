@@ -105,3 +105,12 @@ def test_demo_writes_the_report(capsys, tmp_path):
     assert before == after
     assert target.stat().st_size > 1_000_000, "the plotting library is embedded"
     assert not list(Path(tmp_path).glob(".report*"))
+
+
+def test_the_package_runs_as_a_module(monkeypatch, capsys):
+    import runpy
+
+    monkeypatch.setattr("sys.argv", ["anything", "activations", "relu"])
+    with pytest.raises(SystemExit) as left:
+        runpy.run_module("intertwine", run_name="__main__")
+    assert left.value.code == 0 and "relu" in capsys.readouterr().out
