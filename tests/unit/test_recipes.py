@@ -11,6 +11,7 @@ from torch import nn
 
 from intertwine.cli import main
 from intertwine.recipes import find_recipe, ifm, imagenet, recipes, symmetries
+from intertwine.stitch import slopes
 
 FIGURES = """
     ifm-fig2a ifm-fig2b ifm-fig3a ifm-fig3b ifm-fig4 ifm-fig5a ifm-fig6 ifm-fig7 ifm-table2
@@ -100,7 +101,21 @@ def test_published_nets_on_a_folder_of_images(tmp_path, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["accuracy of VGG16"] in (0.5, 1.0)
 
 
+def make_small(monkeypatch, model, width):
+    net = replace(symmetries._SMALL[model], options={"width": width}, epochs=1)
+    monkeypatch.setitem(symmetries._SMALL, model, net)
+
+
+def test_slopes_are_those_of_the_nets(tmp_path, capsys, monkeypatch):
+    """Each slope has nets of its own, and at 1 the group is GL(n)."""
+    make_small(monkeypatch, "resnet20", width=2)
+    monkeypatch.setattr(slopes, "SLOPES", (0.1, 1.0))
+    _, group = reproduce("symmetry-fig8", tmp_path, capsys)["claims"]
+    assert group["here"] == "1"
+    assert len(list((tmp_path / "runs").iterdir())) == 4
+
+
 def test_similarity_between_seeds(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(symmetries, "DIGITS", replace(symmetries.DIGITS, options={"width": 4}, epochs=1))
+    make_small(monkeypatch, "myrtle", width=4)
     found = reproduce("symmetry-table2", tmp_path, capsys)
     assert found["networks"] == 3 and "procrustes-grelu" in found["claims"][0]["here"]

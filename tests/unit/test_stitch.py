@@ -331,11 +331,19 @@ def test_the_group_changes_only_at_slope_one():
     labels = (x[:, :2].square().sum(1) > 1.4).long()
     data = (x[:300], labels[:300]), (x[300:], labels[300:])
 
-    def build(slope: float) -> nn.Module:
-        act = nn.LeakyReLU(slope)
-        return nn.Sequential(nn.Linear(6, 16), act, nn.Linear(16, 16), nn.LeakyReLU(slope), nn.Linear(16, 2))
+    def trained(slope: float, seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        first, second = nn.LeakyReLU(slope), nn.LeakyReLU(slope)
+        net = nn.Sequential(nn.Linear(6, 16), first, nn.Linear(16, 16), second, nn.Linear(16, 2))
+        optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+        for _ in range(25):
+            for chosen in torch.randperm(300).split(100):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(net(x[chosen]), labels[chosen]).backward()
+                optimizer.step()
+        return net.eval()
 
-    found = stitch_slopes(build, *data, at="3", epochs=25, batch=100, training=Training(epochs=1, polish=1))
+    found = stitch_slopes(trained, *data, at="3", batch=100, training=Training(epochs=1, polish=1))
     assert [r.slope for r in found] == [1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9, 1.0]
     assert {r.group for r in found[:-1]} == {"permutation x positive diagonal"}
     assert found[-1].group == "GL(n)"

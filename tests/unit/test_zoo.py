@@ -85,6 +85,16 @@ def test_padded_shortcut_is_subsampling_and_zeros() -> None:
     assert not out[:, 24:].any()
 
 
+@pytest.mark.parametrize("name", ["resnet20", "resnet20-pad"])
+def test_a_resnet_of_slope_one_is_affine(name: str) -> None:
+    torch.manual_seed(0)
+    x, y, zero = torch.randn(1, 3, 8, 8).double(), torch.randn(1, 3, 8, 8).double(), torch.zeros(1, 3, 8, 8)
+    for slope, affine in ((1.0, True), (0.5, False), (None, False)):
+        net = zoo.build(name, width=4, slope=slope).double().eval()
+        bend = net(x + y) + net(zero.double()) - net(x) - net(y)
+        assert bool(bend.abs().max() < 1e-12) == affine
+
+
 def test_unknown_name_suggests() -> None:
     with pytest.raises(NotFound, match="resnet20") as info:
         zoo.build("resnet21")

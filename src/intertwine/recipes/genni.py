@@ -148,7 +148,7 @@ def make_figure(
         for drawing in drawings:
             try:
                 path = folder / f"{name}{letter}-{drawing.name}.png"
-                files.append(write_png(drawing.figure, path, f"{name}{letter}: {drawing.caption}"))
+                files.append(write_png(drawing.figure, path, f"{name}{letter}, {title}. {drawing.caption}"))
             except MissingExtra as error:
                 facts["PNG"] = error.what
     path = folder / f"{name}.html"

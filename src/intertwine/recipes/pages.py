@@ -36,7 +36,7 @@ def write_outcome(
         page.figure(figure, caption)
         try:
             part = "" if len(figures) == 1 else f"-{number + 1}"
-            files.append(write_png(figure, folder / f"{name}{part}.png", f"{name}: {caption}"))
+            files.append(write_png(figure, folder / f"{name}{part}.png", f"{name}, {title}. {caption}"))
         except MissingExtra as error:
             found["PNG"] = error.what
     for heading, rows in (tables or {}).items():

@@ -1,12 +1,14 @@
 """Figures 1, 2, 4 to 11, 13, 15 to 17 and Tables 1 to 4 of source 002 (intertwiner groups).
 
 paper: Myrtle CNN, ResNet20 and ResNet18 on CIFAR-10, Adam for 50 epochs as in its appendix D. quick: the same
-drawings for five convolutions on scikit-learn's digits, trained in seconds.
+drawings for narrow nets on scikit-learn's digits, trained in seconds: five convolutions in place of Myrtle
+CNNs, and ResNets with eight channels in their first stage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intertwine.recipes import Claim, Outcome, Progress, Recipe
-from intertwine.recipes.nets import Net, load_net_data, make_net, train_net
+from intertwine.recipes.nets import Net, load_net_data, train_net
 from intertwine.recipes.pages import write_outcome
 
 if TYPE_CHECKING:
@@ -22,18 +24,23 @@ if TYPE_CHECKING:
 
     from intertwine.train import Splits
 
-QUICK = (
-    "Five conv-BN-ReLU layers on digits of 8x8 pixels instead of the source's net on CIFAR-10, and "
-    "{} networks instead of its {} pairs."
-)
-DIGITS = Net("digits-vgg", "digits", "digits", {"width": 8}, 10)
+_SMALL = {
+    "myrtle": Net("digits-vgg", "digits", "digits", {"width": 8}, 10),
+    "myrtle-constant": Net("digits-vgg", "digits", "digits", {"width": 16}, 10),
+    "resnet20": Net("resnet20", "digits", "digits", {"width": 8}, 10),
+    "resnet18": Net("resnet18", "digits", "digits", {"width": 8}, 10),
+}
+
+
+def _net(model: str, quick: bool) -> Net:
+    return _SMALL[model] if quick else Net(model, "cifar10", "godfrey")
 
 
 def load_seeds(
     model: str, count: int, folder: Path, quick: bool, progress: Progress
 ) -> tuple[list[nn.Module], Splits]:
     """Networks of several seeds and the data they were trained on."""
-    net = DIGITS if quick else Net(model, "cifar10", "godfrey")
+    net = _net(model, quick)
     splits = load_net_data(net)
     return [train_net(net, splits, folder, seed, progress)[0] for seed in range(count)], splits
 
@@ -86,12 +93,16 @@ def stitching(
     return write_outcome(
         folder, name, title, {"Penalty after training, mean over pairs": figure},
         tables={"Penalties": rows}, facts={"pairs": len(reports), "accuracy": reports[0].accuracy_a},
-        claims=claims, differs=_differs(quick, 2, pairs),
+        claims=claims, differs=_differs(quick, model, 2, pairs),
     )  # fmt: skip
 
 
-def _differs(quick: bool, count: int, pairs: int) -> str:
-    return QUICK.format(count, pairs) if quick else ""
+def _differs(quick: bool, model: str, count: int, pairs: int) -> str:
+    if not quick:
+        return ""
+    net = _SMALL[model]
+    small = f"{net.model} of width {net.options['width']} on digits of 8x8 pixels"
+    return f"{small} instead of {model} on CIFAR-10, and {count} networks instead of {pairs} pairs."
 
 
 def sparse_stitching(name: str, title: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
@@ -119,7 +130,7 @@ def sparse_stitching(name: str, title: str, folder: Path, quick: bool, progress:
     figure = scatter(groups, x_title="sparsity", y_title="penalty, points")
     return write_outcome(
         folder, name, title, {"One point a layer and a kind": figure}, claims=claims, facts=middle,
-        differs=_differs(quick, 2, 32),
+        differs=_differs(quick, "myrtle", 2, 32),
     )  # fmt: skip
 
 
@@ -146,7 +157,7 @@ def similarities(
     claims = (Claim("similarity of matched layers", reported, here),)
     return write_outcome(
         folder, name, title, dict(seed_figures(found)), tables={"Matched layers": found.table()},
-        facts={"networks": found.networks}, claims=claims, differs=_differs(quick, 3, pairs),
+        facts={"networks": found.networks}, claims=claims, differs=_differs(quick, model, 3, pairs),
     )  # fmt: skip
 
 
@@ -179,7 +190,7 @@ def rotations(name: str, title: str, folder: Path, quick: bool, progress: Progre
     return write_outcome(
         folder, name, title, {"Accuracy lost after fine-tuning the later layers": figure}, claims=claims,
         tables={"Penalties": rows},
-        differs=_differs(quick, trials, 10),
+        differs=_differs(quick, "myrtle", trials, 10),
     )  # fmt: skip
 
 
@@ -188,16 +199,18 @@ def slopes(name: str, title: str, folder: Path, quick: bool, progress: Progress)
     from intertwine.report.similarity_figures import curves
     from intertwine.stitch import stitch_slopes
 
-    net = DIGITS if quick else Net("resnet20", "cifar10", "godfrey")
+    net = _net("resnet20", quick)
     splits = load_net_data(net)
-    count = 600 if quick else len(splits.train)
-    train = (splits.train.images[:count], splits.train.labels[:count])
-    at = "features.9" if quick else "layer2.2.relu_1"
-    progress(0, 1, "training two networks a slope")
+    count = 1000 if quick else 10_000
+    at = "layer2.2.leaky_relu_1"
+
+    def trained(slope: float, seed: int) -> nn.Module:
+        leaky = replace(net, options={**net.options, "slope": slope})
+        return train_net(leaky, splits, folder, seed, progress)[0]
+
     found = stitch_slopes(
-        lambda slope: with_slope(make_net(net, splits, 0), slope), train,
+        trained, (splits.train.images[:count], splits.train.labels[:count]),
         (splits.test.images, splits.test.labels), at=at,
-        epochs=3 if quick else 50, rate=1e-2 if quick else 1e-3,
     )  # fmt: skip
     rows = [
         {"slope": f.slope, "its group": f.group, "accuracy": f.accuracy}
@@ -214,20 +227,8 @@ def slopes(name: str, title: str, folder: Path, quick: bool, progress: Progress)
     figure = curves(series, [f"{f.slope:g}" for f in found], x_title="slope", y_title="penalty, points")
     return write_outcome(
         folder, name, title, {f"Stitching after {at}": figure}, tables={"Slopes": rows}, claims=claims,
-        differs=_differs(quick, 2, 16) + " One layer is stitched.",
+        differs=_differs(quick, "resnet20", 2, 16) + " One layer is stitched.",
     )  # fmt: skip
-
-
-def with_slope(net: nn.Module, slope: float) -> nn.Module:
-    """The net with LeakyReLU of this slope in place of every ReLU; a net of its own, changed in place."""
-    from torch import nn
-
-    for name, child in net.named_children():
-        if isinstance(child, nn.ReLU):
-            setattr(net, name, nn.LeakyReLU(slope))
-        else:
-            with_slope(child, slope)
-    return net
 
 
 def homogeneity(name: str, title: str, folder: Path, quick: bool, progress: Progress) -> Outcome:

@@ -23,13 +23,17 @@ def projection(fan_in: int, fan_out: int, stride: int) -> nn.Sequential | None:
     return nn.Sequential(nn.Conv2d(fan_in, fan_out, 1, stride=stride, bias=False), nn.BatchNorm2d(fan_out))
 
 
+Activation = Callable[[Tensor], Tensor]
+
+
 class BasicBlock(nn.Module):
-    """relu(shortcut(x) + bn(conv(relu(bn(conv(x))))))."""
+    """relu(shortcut(x) + bn(conv(relu(bn(conv(x)))))), or another activation."""
 
     expansion = 1
 
-    def __init__(self, fan_in: int, width: int, stride: int = 1) -> None:
+    def __init__(self, fan_in: int, width: int, stride: int = 1, activation: Activation = torch.relu) -> None:
         super().__init__()
+        self.activation = activation
         self.conv1 = conv3x3(fan_in, width, stride)
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = conv3x3(width, width)
@@ -38,8 +42,8 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)
-        out = torch.relu(self.bn1(self.conv1(x)))
-        return torch.relu(self.bn2(self.conv2(out)) + shortcut)
+        out = self.activation(self.bn1(self.conv1(x)))
+        return self.activation(self.bn2(self.conv2(out)) + shortcut)
 
 
 class Bottleneck(nn.Module):

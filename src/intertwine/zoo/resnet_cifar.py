@@ -8,18 +8,21 @@ sits in the wide one.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from intertwine.zoo.resnet import BasicBlock, Block, conv3x3, make_stage
+from intertwine.zoo.resnet import Activation, BasicBlock, conv3x3, make_stage
 
 
 class PadBlock(nn.Module):
     """A basic block whose shortcut subsamples the image and pads the channels with zeros (option A)."""
 
-    def __init__(self, fan_in: int, width: int, stride: int = 1) -> None:
+    def __init__(self, fan_in: int, width: int, stride: int = 1, activation: Activation = torch.relu) -> None:
         super().__init__()
+        self.activation = activation
         self.conv1 = conv3x3(fan_in, width, stride)
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = conv3x3(width, width)
@@ -31,8 +34,8 @@ class PadBlock(nn.Module):
         shortcut = x
         if self.pad or self.stride > 1:
             shortcut = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.pad, self.pad))
-        out = torch.relu(self.bn1(self.conv1(x)))
-        return torch.relu(self.bn2(self.conv2(out)) + shortcut)
+        out = self.activation(self.bn1(self.conv1(x)))
+        return self.activation(self.bn2(self.conv2(out)) + shortcut)
 
 
 class CifarResNet(nn.Module):
@@ -40,34 +43,45 @@ class CifarResNet(nn.Module):
 
     def __init__(
         self,
-        block: Block,
+        block: type[BasicBlock] | type[PadBlock],
         blocks: int,
         *,
         head: str,
         classes: int,
         in_channels: int,
         width: int,
+        activation: Activation,
     ) -> None:
         super().__init__()
+        self.activation = activation
         self.conv1 = conv3x3(in_channels, width)
         self.bn1 = nn.BatchNorm2d(width)
-        self.layer1 = make_stage(block, blocks, width, width, 1)
-        self.layer2 = make_stage(block, blocks, width, 2 * width, 2)
-        self.layer3 = make_stage(block, blocks, 2 * width, 4 * width, 2)
+        stage = partial(make_stage, partial(block, activation=activation), blocks)
+        self.layer1 = stage(width, width, 1)
+        self.layer2 = stage(width, 2 * width, 2)
+        self.layer3 = stage(2 * width, 4 * width, 2)
         self.head = head
         self.add_module(head, nn.Linear(4 * width, classes))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.bn1(self.conv1(x)))
+        x = self.activation(self.bn1(self.conv1(x)))
         x = self.layer3(self.layer2(self.layer1(x)))
         out: Tensor = self.get_submodule(self.head)(x.mean((2, 3)))
         return out
 
 
 def resnet_cifar(
-    depth: int, *, pad: bool = False, classes: int = 10, in_channels: int = 3, width: int = 16
+    depth: int,
+    *,
+    pad: bool = False,
+    classes: int = 10,
+    in_channels: int = 3,
+    width: int = 16,
+    slope: float | None = None,
 ) -> CifarResNet:
     """ResNet of depth 6n + 2; `pad` chooses zero-padded shortcuts and the name `linear` for the classifier.
+
+    `slope`: LeakyReLU with this negative slope in place of ReLU (source 002, table 3).
 
     >>> sum(p.numel() for p in resnet_cifar(20, pad=True).parameters())
     269722
@@ -75,4 +89,7 @@ def resnet_cifar(
     block = PadBlock if pad else BasicBlock
     head = "linear" if pad else "fc"
     blocks = (depth - 2) // 6
-    return CifarResNet(block, blocks, head=head, classes=classes, in_channels=in_channels, width=width)
+    activation = torch.relu if slope is None else partial(F.leaky_relu, negative_slope=slope)
+    return CifarResNet(
+        block, blocks, head=head, classes=classes, in_channels=in_channels, width=width, activation=activation
+    )
