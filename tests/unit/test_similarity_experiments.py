@@ -132,26 +132,30 @@ def test_seeds_give_means_and_intervals():
         compare_seeds(nets[:2], _draw(0, 50, 4))
 
 
-def test_training_converges_to_itself_for_every_rate():
-    from intertwine.similarity.training import train_checkpoints, training_paths
+def test_a_training_path_ends_at_its_own_form_and_a_high_rate_goes_further():
+    from intertwine.similarity.experiments import training_path
 
     x = _draw(0, 300, 6)
     y = (x[:, 0] + x[:, 1] > 0).long()
 
-    def build(seed: int) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2))
+    def path(rate: float) -> list:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2)).to(x.dtype)
+        optimizer, kept = torch.optim.SGD(net.parameters(), lr=rate, momentum=0.9), {}
+        for epoch in range(4):
+            with torch.no_grad():
+                kept[epoch] = Network(f"epoch {epoch}", net[:2](x[:80]), net(x[:80]))
+            for chosen in torch.arange(300).split(64):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(net(x[chosen]), y[chosen]).backward()
+                optimizer.step()
+        return training_path(f"lr {rate:g}", kept)
 
-    points = training_paths(build, (x, y), x[:80], "1", learning_rates=(0.3, 0.003), seeds=(0,), epochs=3)
-    assert [p.run for p in points[::4]] == ["lr 0.3, seed 0", "lr 0.003, seed 0"]
-    for last in points[3::4]:
-        assert last.similarity == pytest.approx(1) and last.jsd == pytest.approx(0, abs=1e-12)
-    assert points[0].similarity < points[4].similarity  # a high rate moves the representation further
-    assert points[0].jsd > points[2].jsd
-    model = build(0)
-    before = model[0].weight.clone()
-    checkpoints = dict(train_checkpoints(model, (x, y), epochs=1, lr=0.1))
-    assert torch.equal(model[0].weight, before) and not torch.equal(checkpoints[1][0].weight, before)
-    with pytest.raises(InputError, match="0 epochs"):
-        list(train_checkpoints(model, (x, y), epochs=0, lr=0.1))
+    fast, slow = path(0.3), path(0.003)
+    assert [p.epoch for p in fast] == [0, 1, 2, 3] and {p.run for p in fast} == {"lr 0.3"}
+    for points in (fast, slow):
+        assert points[-1].similarity == pytest.approx(1) and points[-1].jsd == pytest.approx(0, abs=1e-12)
+    assert fast[0].similarity < slow[0].similarity
+    assert fast[0].jsd > fast[2].jsd
+    with pytest.raises(InputError, match="at least two checkpoints"):
+        training_path("one", {0: Network("one", x, x)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,18 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Net:
-    """A net of the zoo to be trained: options go to its factory, `epochs` shortens the recipe."""
+    """A net of the zoo to be trained: options go to its factory, `epochs` and `rate` change the recipe."""
 
     model: str
     data: str
     recipe: str
     options: Mapping[str, Any] = field(default_factory=dict)
     epochs: int | None = None
+    rate: float | None = None
 
     def name(self, seed: int) -> str:
         """What the run's folder is called; every input is in it or in the run's own record."""
         parts = [self.model, *(f"{k}{v}" for k, v in self.options.items()), self.data, self.recipe]
         parts += [f"e{self.epochs}"] if self.epochs else []
+        parts += [f"lr{self.rate:g}"] if self.rate else []
         return "-".join([*parts, f"seed{seed}"]).replace(":", "-")
 
 
@@ -63,6 +65,8 @@ def train_net(
     if net.epochs is not None:
         drops = tuple(d for d in recipe.schedule.drops if d < net.epochs)
         recipe = replace(recipe, epochs=net.epochs, schedule=replace(recipe.schedule, drops=drops))
+    if net.rate is not None:
+        recipe = replace(recipe, optimizer=replace(recipe.optimizer, learning_rate=net.rate))
     recipe = replace(recipe, checkpoints=checkpoints)
 
     def tell(row: Mapping[str, Any]) -> None:
@@ -72,3 +76,12 @@ def train_net(
     where = folder / "runs" / net.name(seed)
     run = train(fresh, splits, recipe, where, seed=seed, name=net.model, listener=tell)
     return zoo.load_weights(make_net(net, splits, seed), run.weights).eval(), run.folder
+
+
+def load_checkpoints(net: Net, splits: Splits, run: Path, seed: int) -> Iterator[tuple[int, nn.Module]]:
+    """(epoch, net) for the weights that a run kept on its way."""
+    from intertwine import zoo
+
+    for path in sorted((run / "checkpoints").glob("epoch-*.safetensors")):
+        epoch = int(path.stem.rpartition("-")[2])
+        yield epoch, zoo.load_weights(make_net(net, splits, seed), path).eval()
