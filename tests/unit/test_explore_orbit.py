@@ -140,9 +140,10 @@ def test_quotient_of_a_convolutional_net_with_a_flatten():
         assert float((quotient.canonical(moved) - quotient.reference).norm()) < 1e-10
 
 
-def batch_norm_net() -> nn.Module:
+def batch_norm_net(activation: nn.Module | None = None) -> nn.Module:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 1)).double().eval()
+    layers = nn.Linear(3, 4), nn.BatchNorm1d(4), activation or nn.ReLU(), nn.Linear(4, 1)
+    model = nn.Sequential(*layers).double().eval()
     with torch.no_grad():
         model[1].running_mean.normal_()
         model[1].running_var.uniform_(0.5, 2)
@@ -181,6 +182,20 @@ def test_stored_statistics_stay_where_they_are():
     assert len(known.scaling_paths()) == 4
     ends = torch.stack([path(0.7) for path in known.scaling_paths()])
     assert float(known.objective.values(ends).max()) < 1e-25
+
+
+def test_signs_behind_stored_statistics_are_divided_out():
+    """The channels stay where they are; the signs of gain, shift and what reads them are still free."""
+    model, x = batch_norm_net(nn.Tanh()), torch.randn(16, 3, dtype=torch.float64)
+    known = KnownSymmetry(model, x[:2], function_distance(model, x))
+    quotient = Quotient(known)
+    flipped = 0
+    for seed in range(3):
+        moved = known.sample(torch.Generator().manual_seed(seed), "sign")
+        flipped += int((moved != known.objective.theta).sum())
+        assert float(known.objective.values(moved[None])[0]) < 1e-25
+        assert float((quotient.canonical(moved) - quotient.reference).norm()) < 1e-10
+    assert flipped > 0
 
 
 def test_signs_of_tanh_are_divided_out():

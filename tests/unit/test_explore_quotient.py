@@ -10,8 +10,8 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 
+from intertwine.align.balance import minimise
 from intertwine.explore import function_distance
-from intertwine.explore.balance import minimise
 from intertwine.explore.known import KnownSymmetry
 from intertwine.explore.quotient import Quotient
 
@@ -40,6 +40,50 @@ class Encoder(nn.Module):
         return self.leave(self.second(self.first(self.enter(x))).mean(1))
 
 
+class Grouped(nn.Module):
+    """Two queries share each key and value: the heads of a group lie across the axes inside them."""
+
+    def __init__(self, width: int = 6) -> None:
+        super().__init__()
+        self.norm, self.query, self.out = nn.LayerNorm(width), nn.Linear(width, 8), nn.Linear(8, width)
+        self.key, self.value = nn.Linear(width, 4), nn.Linear(width, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(x)
+        query = self.query(y).unflatten(2, (4, 2)).transpose(1, 2)
+        key, value = (
+            make(y).unflatten(2, (2, 2)).repeat_interleave(2, dim=2).transpose(1, 2)
+            for make in (self.key, self.value)
+        )
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value)
+        return x + self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class Loop(nn.Module):
+    """A weight from a linear axis to itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.turn, self.leave = nn.Linear(4, 3), nn.Linear(3, 3, bias=False), nn.Linear(3, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x)
+        return self.leave(x + self.turn(x))
+
+
+class FixedOrder(nn.Module):
+    """The middle channels keep their places, but not their signs; their weights come first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.second, self.third = nn.Linear(5, 4, bias=False), nn.Linear(4, 6, bias=False)
+        self.first, self.last = nn.Linear(3, 5, bias=False), nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.second(self.first(x).tanh()).tanh() * torch.arange(1.0, 5.0, dtype=x.dtype)
+        return self.last(self.third(x).tanh())
+
+
 def groups() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Conv2d(6, 6, 3, groups=3), nn.ReLU(), nn.Conv2d(6, 2, 1)
@@ -51,6 +95,8 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "three linear": (lambda: nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 5), nn.Linear(5, 4)), (8, 4)),
     # The matrix between has 8 channels and rank 2: the canonical form is a limit of the orbit.
     "rank deficient": (lambda: nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 2)), (8, 3)),
+    # The last axis has rank 2, and with it the first, which alone would have 4.
+    "rank falls twice": (lambda: nn.Sequential(nn.Linear(5, 6), nn.Linear(6, 4), nn.Linear(4, 2)), (8, 5)),
     "convolutions": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(3, 2, 3)), (4, 2, 6, 6)),
     "mixed": (
         lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3), nn.Linear(3, 4)),
@@ -58,7 +104,13 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     ),
     "attention": (Attention, (4, 5, 6)),
     "encoder": (Encoder, (4, 5, 3)),
+    "grouped queries": (
+        lambda: nn.Sequential(nn.Linear(3, 6), Grouped(), Grouped(), nn.Linear(6, 2)),
+        (4, 5, 3),
+    ),
     "groups": (groups, (4, 2, 6, 6)),
+    "loop": (Loop, (8, 4)),
+    "fixed order": (FixedOrder, (8, 3)),
     "tanh": (lambda: nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)), (8, 3)),
 }
 
@@ -106,6 +158,20 @@ def test_a_small_step_off_the_orbit_stays_small(quotient):
     step = 1e-4 * torch.randn(theta.shape, generator=torch.Generator().manual_seed(4)).to(theta)
     distance = float((quotient.canonical(theta + step) - quotient.reference).norm())
     assert 1e-7 < distance < 50 * float(step.norm())
+
+
+def test_what_reads_a_dead_channel_does_not_count():
+    torch.manual_seed(0)
+    model, inputs = CASES["mixed"][0]().double(), torch.randn(8, 4, dtype=torch.float64)
+    with torch.no_grad():
+        model[0].weight[2], model[0].bias[2] = 0, 0
+    quotient = Quotient(KnownSymmetry(model, inputs[:2], function_distance(model, inputs)))
+    objective = quotient.known.objective
+    with torch.no_grad():
+        model[2].weight[:, 2] += 1
+    other = objective.layout.flatten(dict(model.named_parameters()))
+    moved = quotient.known.act(other, quotient.known.symmetry.sample(0))
+    torch.testing.assert_close(quotient.canonical(moved), quotient.reference, rtol=0, atol=1e-8)
 
 
 def test_newton_finds_the_last_digits():

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.align.activations import correlations
-from intertwine.align.balance import balance
+from intertwine.align.balance import Balance
 from intertwine.align.graphs import assert_same_ops, exported, inputs_of
 from intertwine.align.match import Matcher
 from intertwine.align.move import Mover
@@ -30,6 +30,7 @@ from intertwine.align.search import State, agreement, descend, propagate, random
 from intertwine.align.units import Forest, Unit, find_units
 from intertwine.errors import InputError
 from intertwine.symmetry import Element, Symmetry
+from intertwine.symmetry.subgroup import find_subgroup
 from intertwine.symmetry.transform import apply_element, identity
 
 By = Literal["weights", "activations", "both"]
@@ -126,10 +127,11 @@ class Problem:
         )
         self.rounding = 2 * max(torch.finfo(t.dtype).eps for w in raw for t in w.values())
         named = {name for name, _ in model_a.named_parameters()}
-        self.forest: Forest = find_units(symmetry)
+        group = find_subgroup(symmetry)
+        self.forest: Forest = find_units(group)
         self._moved: tuple[Element, dict[str, Tensor]] | None = None
         self.mover = Mover(self.forest.structure)
-        self.scales = Scales(self.forest.structure, named & set(self.a))
+        self.scales = Scales(group, named & set(self.a))
 
     def solve(self, by: By, group: GroupName, data: Any, restarts: int, seed: int) -> Alignment:
         """The best of all starts."""
@@ -155,9 +157,7 @@ class Problem:
             yield "whole group", self.whole_group(restarts, seed) if orbit is None else orbit
         matcher = self._matcher(self.a, signs=False, rotations=False)
         yield _PLAIN, self._descend(matcher, self.b, restarts, seed)
-        turning = self.forest.structure.linear or any(
-            k.sign.any() for k in self.forest.structure.scalings.kinds
-        )
+        turning = self.forest.structure.linear or any(kind.sign.any() for kind in self.scales.kinds)
         if group == "full" and turning:
             matcher = self._matcher(self.a)
             yield "permutations, signs and rotations", self._descend(matcher, self.b, restarts, seed)
@@ -181,10 +181,12 @@ class Problem:
 
     def whole_group(self, restarts: int, seed: int) -> Element:
         """c_A^-1 k c_B for the best k."""
-        gauge_a, gauge_b = (balance(self.forest, self.scales, w) for w in (self.a, self.b))
-        target = apply_element(gauge_a, self.a)
-        best = self._descend(self._matcher(target), apply_element(gauge_b, self.b), restarts, seed)
-        element = gauge_a.inverse() @ best @ gauge_b
+        gauge_a, gauge_b = (self._state(w) for w in (self.a, self.b))
+        balance = Balance(self.forest, self.scales)
+        for state in (gauge_a, gauge_b):
+            balance(state, exact=1e-5)
+        best = self._descend(self._matcher(gauge_a.weights), gauge_b.weights, restarts, seed)
+        element = gauge_a.element.inverse() @ best @ gauge_b.element
         return self.polished(element) if self.distance(element) < _SAME else element
 
     def polished(self, element: Element) -> Element:

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from intertwine.align.linear import best_matrices, ranges
-from intertwine.align.match import Match
 from intertwine.align.scales import Scales, Slot, along, apply_factors
 from intertwine.align.search import State
 from intertwine.align.units import Forest, Spot, Unit, Weights
@@ -39,7 +38,7 @@ class Known:
         for unit in forest.units:
             self._placed[unit.classes] = False
         self.rescaled = np.ones(len(s.scalings.kind_of), bool)
-        for kind in s.scalings.kinds:
+        for kind in scales.kinds:
             free = (kind.real != 0).any(axis=1) | (kind.sign % 2 != 0).any(axis=1)
             self.rescaled[kind.scales[:, free]] = False
         # Linear axis -> projections of each block, where X acts and where X^-T acts.
@@ -124,10 +123,7 @@ class Known:
 
     def _clear(self, unit: Unit, spot: Spot) -> bool:
         """Whether no unknown unit crosses this one there, as heads do that share the axis of their keys."""
-        lineage = [unit]
-        while lineage[-1].parent is not None:
-            lineage.append(lineage[-1].parent)
-        own = sum(not self._placed[u.classes.flat[0]] for u in lineage)
+        own = sum(not self._placed[u.classes.flat[0]] for u in unit.lineage())
         at = self.structure.span[spot.slot][0] + spot.where
         mine = unit.linear.orbit if unit.linear is not None else -1
         if (self._absent[at] != own).any():
@@ -188,7 +184,7 @@ class Known:
         which = scales.components(unit.classes)
         log_scale, sign = np.zeros(len(self.rescaled)), np.ones(len(self.rescaled))
         complete, evidence = True, None
-        for kind in s.scalings.kinds:
+        for kind in scales.kinds:
             rows = kind.scales[which[s.scalings.component[kind.scales[:, 0]]]]
             if len(rows) and not self.rescaled[rows].all():
                 evidence = self._evidence(unit) if evidence is None else evidence
@@ -222,8 +218,7 @@ class Known:
         make, read = self.stacked(unit)
         if make[0].shape[2] or read[0].shape[2]:
             matrices = best_matrices(make, read, unit.linear.orthogonal).numpy()
-            still = np.arange(self.structure.classes.count)
-            self.state.match(Match(still, {unit.linear.orbit: matrices}), ())
+            self.state.turn(unit.linear.orbit, matrices)
         p, q = ranges(make[0]), ranges(read[0])
         if unit.linear.orthogonal:
             p = q = ranges(torch.cat([make[0], read[0]], dim=2))

@@ -27,32 +27,43 @@ def stacked(unit: Unit, weights: Weights, params: frozenset[str]) -> tuple[Tenso
     return make, read
 
 
+def least_norm(make: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
+    """(X, Y), each (blocks, n, n): X M = sqrt(S) V' and Y R = sqrt(S) U', where R'M = U S V'.
+
+    This is the least |X M|^2 + |Y R|^2 with the product R'M, twice its nuclear norm. Y is X^-T; but where the
+    product has a smaller rank than the axis, both end in rows of zeros: a limit of the orbit, which computes
+    the same function.
+
+    >>> m, r = torch.tensor([[[4.0, 0.0], [1.0, 1.0]]]), torch.tensor([[[1.0], [0.0]]])
+    >>> x, y = least_norm(m, r)
+    >>> (x @ m).abs().tolist(), (y @ r).abs().tolist()
+    ([[[2.0, 0.0], [0.0, 0.0]]], [[[2.0], [0.0]]])
+    """
+    made, used = (torch.linalg.qr(side.mT, mode="r").R for side in (make, read))
+    u, values, vt = torch.linalg.svd(used @ made.mT, full_matrices=False)
+    # What is zero but for rounding would leave the square root of the rounding behind.
+    told = values > 1e-14 * make.shape[1] * values[:, :1]
+    back = torch.where(told, values.clamp_min(1e-300) ** -0.5, 0.0)[:, :, None]
+    x, y = (torch.zeros(*make.shape[:2], make.shape[1], dtype=make.dtype) for _ in range(2))
+    x[:, : back.shape[1]], y[:, : back.shape[1]] = back * (u.mT @ used), back * (vt @ made)
+    return x, y
+
+
 def balancing(make: Tensor, read: Tensor) -> Tensor:
     """(blocks, n, n): X with X M M' X' = X^-T R R' X^-1, the point of least norm; X is symmetric.
 
-    X'X = P^-1 # Q, the geometric mean of (M M')^-1 and R R' (Kempf and Ness). Where one of the two is not of
-    full rank there is no such point; then the other side is made orthonormal.
+    Outside of the range that M and R share X is the identity. Where only one of the two has full rank, there
+    is no least norm on the orbit; then that one is made orthonormal.
     """
-    eye = torch.eye(make.shape[1], dtype=make.dtype).expand(len(make), -1, -1)
-    p, q = make @ make.mT, read @ read.mT
-    full_p, full_q = (bool(x.shape[2]) and _full_rank(g) for x, g in ((make, p), (read, q)))
-    if full_p and full_q:
-        root = _power(p, 0.5)
-        back = torch.linalg.inv(root)
-        return _power(back @ _power(root @ q @ root, 0.5) @ back, 0.5)
-    if full_p:
-        return _power(p, -0.5)
-    return _power(q, 0.5) if full_q else eye.clone()
-
-
-def _full_rank(gram: Tensor) -> bool:
-    values = torch.linalg.eigvalsh(gram)
-    return bool((values[:, 0] > 1e-8 * values[:, -1]).all())
-
-
-def _power(matrix: Tensor, exponent: float) -> Tensor:
-    values, vectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
-    return (vectors * values.clamp_min(1e-300)[:, None, :] ** exponent) @ vectors.mT
+    x, _ = least_norm(make, read)
+    _, stretch, basis = torch.linalg.svd(x)
+    told = torch.arange(x.shape[1]) < (x != 0).any(dim=2).sum(dim=1, keepdim=True)
+    if not told.all():
+        for side, exponent in ((make, -1), (read, 1)):
+            left, values, _ = torch.linalg.svd(side, full_matrices=False)
+            if values.shape[1] == x.shape[1] and (values[:, -1] > 1e-4 * values[:, 0]).all():
+                return (left * values[:, None, :] ** exponent) @ left.mT
+    return (basis.mT * torch.where(told, stretch, 1.0)[:, None, :]) @ basis
 
 
 def rotations(cross: Tensor) -> tuple[Tensor, Tensor]:

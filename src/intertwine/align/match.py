@@ -110,7 +110,7 @@ class Matcher:
         plain: list[Spot] = []
         groups: dict[tuple[int, int, int], dict[tuple[int, ...], list[Spot]]] = {}
         for spot in spots:
-            kind = self.forest.structure.scalings.kinds[spot.kind] if spot.kind >= 0 else None
+            kind = self.scales.kinds[spot.kind] if spot.kind >= 0 else None
             bits = kind.sign[spot.local] % 2 if kind is not None else np.zeros(0, np.int64)
             if not self.signs or not bits.any() or kind is None:
                 plain.append(spot)

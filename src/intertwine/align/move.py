@@ -69,9 +69,12 @@ class Mover:
                 if (factor[start:stop] != 1.0).any():
                     apply_factors(self.structure, weights, slot, factor[start:stop])
 
-    def turn(self, weights: dict[str, Tensor], orbit: int, matrices: np.ndarray) -> None:
-        """Act with the matrices of one linear axis."""
-        dual = np.linalg.inv(matrices).transpose(0, 2, 1)
+    def turn(
+        self, weights: dict[str, Tensor], orbit: int, matrices: np.ndarray, dual: np.ndarray | None = None
+    ) -> None:
+        """Act with the matrices X of one linear axis, and with X^-T (or `dual`) on what reads it."""
+        if dual is None:
+            dual = np.linalg.inv(matrices).transpose(0, 2, 1)
         for (param, dim), (where, fibre, exponent) in self.structure.linear[orbit].places.items():
             if param in weights:
                 matrix = np.where(exponent[:, None, None] > 0, matrices[fibre], dual[fibre])

@@ -42,10 +42,11 @@ def find_orbit(forest: Forest, scales: Scales, target: Weights, state: State) ->
         if not any(shares.values()):
             shares = {unit.index: known.crossed_share(unit) for unit in left}
         unit = max(left, key=lambda u: shares[u.index])
-        if not shares[unit.index] or not _match(known, _root(unit)):
+        root = unit.lineage()[-1]
+        if not shares[unit.index] or not _match(known, root):
             return False
-        found = [u for u in _root(unit).family() if shares.get(u.index, 0.0) >= shares[unit.index]]
-        done = {u.index: u for v in found for u in _ancestors(v) if u.index in shares}
+        found = [u for u in root.family() if shares.get(u.index, 0.0) >= shares[unit.index]]
+        done = {u.index: u for v in found for u in v.lineage() if u.index in shares}
         known.place(done.values())
         left = [u for u in left if u.index not in done]
         pending = _resolve_all(known, [*done.values(), *pending])
@@ -66,16 +67,6 @@ def _resolve_all(known: Known, units: list[Unit]) -> list[Unit]:
         before = known.extent
         units = [unit for unit in units if not _resolve(known, unit)]
     return units
-
-
-def _root(unit: Unit) -> Unit:
-    return unit if unit.parent is None else _root(unit.parent)
-
-
-def _ancestors(unit: Unit) -> Iterator[Unit]:
-    yield unit
-    if unit.parent is not None:
-        yield from _ancestors(unit.parent)
 
 
 def _resolve(known: Known, unit: Unit) -> bool:
@@ -154,7 +145,7 @@ def _scaled_alike(known: Known, spot: Spot) -> Iterator[tuple[list[int], _Group]
         if settled[copy]:
             key = _SETTLED
         elif spot.kind >= 0:
-            kind = s.scalings.kinds[spot.kind]
+            kind = known.scales.kinds[spot.kind]
             real, sign = kind.real[spot.local], kind.sign[spot.local] % 2
             key = (int(s.component[at[0, copy]]), tuple(real.tolist()), tuple(sign.tolist()))
         else:  # scaled by something inside the channel, every position on its own

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from intertwine.align.linear import best_matrices, stacked
-from intertwine.align.match import Match, Matcher
+from intertwine.align.match import Matcher
 from intertwine.align.search import State
 from intertwine.align.units import Unit, Weights
 
@@ -70,7 +70,7 @@ def _step(matcher: Matcher, state: State, unit: Unit, slots: set[tuple[str, int]
         return
     own = scales.inner(state.weights, state.weights, slots)
     both = scales.inner(matcher.target, state.weights, slots)
-    found = scales.solve(own, both, np.zeros_like(own), which)
+    found = scales.solve(own, both, which)
     if np.abs(found).max(initial=0.0) > 0:
         at = scales.positions(found)
         state.rescale(at, np.ones(len(at)), unit.slots)
@@ -86,5 +86,4 @@ def _turn(matcher: Matcher, state: State, unit: Unit, slots: set[tuple[str, int]
     matrices = best_matrices((left[0], right[0]), (left[1], right[1]), unit.linear.orthogonal).numpy()
     condition = np.linalg.cond(matrices)
     matrices[~(condition < 1e8)] = np.eye(matrices.shape[1])
-    still = np.arange(matcher.forest.structure.classes.count)
-    state.match(Match(still, {unit.linear.orbit: matrices}), ())
+    state.turn(unit.linear.orbit, matrices)

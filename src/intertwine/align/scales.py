@@ -21,6 +21,7 @@ from torch import Tensor
 from intertwine.align.units import Weights
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.structure import Structure
+from intertwine.symmetry.subgroup import Subgroup
 
 Slot = tuple[str, int]
 _ENUMERATED = 8  # signs that are tried in all combinations
@@ -31,13 +32,12 @@ _LARGEST_STEP = 2.0
 class Scales:
     """The scale components of a model and where they lie in its parameters."""
 
-    def __init__(self, structure: Structure, params: Iterable[str]) -> None:
-        self.structure = structure
+    def __init__(self, group: Subgroup, params: Iterable[str]) -> None:
+        self.group, self.kinds = group, group.kinds
+        self.structure = group.symmetry.structure
         self.params = frozenset(params)
-        owner = structure.component_class[structure.component]
-        # Where a matrix acts it takes the place of a scale; a scale that no channel owns is not sampled.
-        self.free = (owner >= 0) & ~np.isin(structure.classes.orbit[owner], list(structure.linear))
-        self.owner = structure.component_class
+        self.free = self.structure.rescaled
+        self.owner = self.structure.component_class
 
     def components(self, classes: Ids) -> np.ndarray:
         """Mask over components: those that rescale one of the classes."""
@@ -54,30 +54,18 @@ class Scales:
                 np.add.at(total, s.scales[start:stop], np.where(self.free[start:stop], product_, 0.0))
         return total
 
-    def count(self, slots: Iterable[Slot], squares: np.ndarray) -> np.ndarray:
-        """For every scale, at how many positions it lies (0 where its weights are all zero)."""
-        s = self.structure
-        total = np.zeros(len(s.scalings.kind_of))
-        for slot in slots:
-            if slot[0] in self.params and slot in s.span:
-                start, stop = s.span[slot]
-                np.add.at(total, s.scales[start:stop], self.free[start:stop].astype(np.float64))
-        return np.where(squares > 0, total, 0.0)
-
     def positions(self, log_scale: np.ndarray) -> np.ndarray:
         """Log-scale of every scale -> of every position."""
         return np.where(self.free, log_scale[self.structure.scales], 0.0)
 
-    def solve(
-        self, quadratic: np.ndarray, linear: np.ndarray, pull: np.ndarray, which: np.ndarray
-    ) -> np.ndarray:
-        """argmin of sum_i quadratic_i e^(2 E_i t) - 2 linear_i e^(E_i t) - 2 pull_i E_i t, as log-scales."""
+    def solve(self, quadratic: np.ndarray, linear: np.ndarray, which: np.ndarray) -> np.ndarray:
+        """argmin of sum_i quadratic_i e^(2 E_i t) - 2 linear_i e^(E_i t), as log-scales."""
         out = np.zeros(len(self.structure.scalings.kind_of))
         component = self.structure.scalings.component
-        for kind in self.structure.scalings.kinds:
+        for kind in self.kinds:
             rows = kind.scales[which[component[kind.scales[:, 0]]]]
             if kind.real.shape[1] and len(rows):
-                free = _minimise(kind.real, quadratic[rows], linear[rows], pull[rows])
+                free = _minimise(kind.real, quadratic[rows], linear[rows])
                 out[rows] = free @ kind.real.T
         return out
 
@@ -85,7 +73,7 @@ class Scales:
         """The sign of every scale that makes the agreement largest."""
         out = np.ones(len(self.structure.scalings.kind_of))
         component = self.structure.scalings.component
-        for kind in self.structure.scalings.kinds:
+        for kind in self.kinds:
             rows = kind.scales[which[component[kind.scales[:, 0]]]]
             if kind.sign.shape[1] and len(rows):
                 out[rows] = best_signs(kind.sign, agreement[rows])
@@ -101,26 +89,23 @@ def along(tensor: Tensor, shape: tuple[int, ...], dim: int) -> np.ndarray:
     return (tensor.sum(dim=rest) if rest else tensor).numpy()
 
 
-def _minimise(
-    exponents: np.ndarray, quadratic: np.ndarray, linear: np.ndarray, pull: np.ndarray
-) -> np.ndarray:
+def _minimise(exponents: np.ndarray, quadratic: np.ndarray, linear: np.ndarray) -> np.ndarray:
     """(components, r): Gauss-Newton with halved steps from t = 0."""
     count, r = len(quadratic), exponents.shape[1]
-    scale = np.maximum(quadratic.sum(1) + pull.sum(1), 1e-300)
+    scale = np.maximum(quadratic.sum(1), 1e-300)
     free = np.zeros((count, r))
 
     def value(t: np.ndarray) -> np.ndarray:
         log = t @ exponents.T
-        return (quadratic * np.exp(2 * log) - 2 * linear * np.exp(log) - 2 * pull * log).sum(1)
+        return (quadratic * np.exp(2 * log) - 2 * linear * np.exp(log)).sum(1)
 
     now = value(free)
     for _ in range(_STEPS):
         log = free @ exponents.T
         grown = quadratic * np.exp(2 * log)
-        slope = 2 * (grown - linear * np.exp(log) - pull) @ exponents
-        # The curvature of |a - e^l b|^2 is 2 |e^l b|^2 where the residual vanishes; a pull has none.
-        bend = np.where(pull > 0, 4.0, 2.0) * grown
-        curvature = np.einsum("ki,ij,il->kjl", bend, exponents, exponents)
+        slope = 2 * (grown - linear * np.exp(log)) @ exponents
+        # The curvature of |a - e^l b|^2 is 2 |e^l b|^2 where the residual vanishes.
+        curvature = np.einsum("ki,ij,il->kjl", 2 * grown, exponents, exponents)
         curvature += 1e-12 * scale[:, None, None] * np.eye(r)
         step = -np.linalg.solve(curvature, slope[..., None])[..., 0]
         step *= np.minimum(1.0, _LARGEST_STEP / np.maximum(np.abs(step).max(1), 1e-300))[:, None]

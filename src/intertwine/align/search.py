@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from intertwine.align.linear import rotations
 from intertwine.align.match import Match, Matcher
 from intertwine.align.move import Mover
 from intertwine.align.scales import Slot
@@ -62,11 +64,15 @@ class State:
     def match(self, found: Match, slots: Iterable[Slot]) -> None:
         """Permute and turn."""
         for orbit, matrices in found.linear.items():
-            self.mover.turn(self.weights, orbit, matrices)
-            moved = matrices[fibre_map(self.forest.structure, orbit, self._relabel)]
-            self._linear[orbit] = moved @ self._linear[orbit]
+            self.turn(orbit, matrices)
         self.mover.permute(self.weights, slots, found.relabel)
         self._relabel = found.relabel[self._relabel]
+
+    def turn(self, orbit: int, matrices: np.ndarray) -> None:
+        """Act with a matrix on each block of a linear axis."""
+        self.mover.turn(self.weights, orbit, matrices)
+        moved = matrices[fibre_map(self.forest.structure, orbit, self._relabel)]
+        self._linear[orbit] = moved @ self._linear[orbit]
 
     def rescale(self, log_scale: np.ndarray, sign: np.ndarray, slots: Iterable[Slot]) -> None:
         """Multiply by sign and exp(log_scale), given for every position; `slots` are those that change."""
@@ -99,29 +105,42 @@ def propagate(matcher: Matcher, state: State) -> None:
     left = list(forest.roots)
     while left:
         root = next((r for r in left if _described(matcher, r, done)), None)
-        if root is not None:
-            settled = partial(_settled, forest, frozenset(done))
-            found = matcher.step(root, state.weights, settled, state.origin)
-        else:
+        if root is None:
             root = left[0]
-            found = _by_invariants(matcher, root, state.weights)
+            state.match(_by_invariants(matcher, root, state.weights), root.reach)
+        else:
+            _by_settled(matcher, state, root, done)
         left.remove(root)
-        state.match(found, root.reach)
         done |= {u.index for u in root.family()}
         if matcher.signs:
             fix_signs(matcher, state, root, done)
 
 
+def _by_settled(matcher: Matcher, state: State, root: Unit, done: set[int]) -> None:
+    """Match a family by settled weights; what something crosses, once that is matched."""
+    left = root.family()
+    while left:
+        settled = partial(_settled, matcher.forest, frozenset(done))
+        state.match(matcher.step(root, state.weights, settled, state.origin), root.reach)
+        told = [unit for unit in left if any(settled(spot) for spot in unit.spots)]
+        done |= {above.index for unit in told for above in unit.lineage()}
+        left = [unit for unit in left if told and unit.index not in done]
+
+
 def _settled(forest: Forest, done: frozenset[int], spot: Spot) -> bool:
-    return forest.settled(spot.slot, done)
+    return forest.settled(spot.slot, done) and spot.crossed <= done
 
 
 def _described(matcher: Matcher, root: Unit, done: set[int]) -> bool:
-    """Whether settled matrices (vectors, if there are no matrices) describe every moving unit of a family."""
-    settled = matcher.forest.settled
+    """Whether settled matrices (vectors, if there are no matrices) describe every moving unit of a family.
+
+    A unit with free signs counts as moving: until they are chosen, its weights describe nothing else.
+    """
+    settled, kinds = matcher.forest.settled, matcher.scales.kinds
     for unit in root.family():
         spots = [s for s in unit.spots if s.param in matcher.scales.params]
-        if unit.moves and spots and unit.index not in matcher.extra:
+        signed = matcher.signs and any(s.kind >= 0 and kinds[s.kind].sign[s.local].any() for s in spots)
+        if (unit.moves or signed) and spots and unit.index not in matcher.extra:
             matrices = [s for s in spots if matcher.target[s.param].dim() > 1]
             if not any(settled(s.slot, done) for s in matrices or spots):
                 return False
@@ -187,6 +206,28 @@ def _improve(matcher: Matcher, state: State, root: Unit) -> bool:
         return False
     state.adopt(trial)
     return True
+
+
+def rotate(matcher: Matcher, state: State, exact: float = 1e-12, sweeps: int = 50) -> None:
+    """Procrustes on every linear axis in turn until nothing moves: rotations with all their digits.
+
+    The descent goes by values, which tell an angle only to the square root of their rounding.
+    """
+    linear = [unit for unit in matcher.forest.units if unit.linear is not None]
+    for _ in range(sweeps):
+        change = 0.0
+        for unit in linear:
+            assert unit.linear is not None
+            blocks, width = unit.classes.shape
+            table = matcher.gain(unit, state.weights).reshape(blocks, width, blocks, width)
+            own = np.stack([table[b, :, b] for b in range(blocks)])
+            matrices = rotations(torch.from_numpy(own))[0].numpy()
+            state.turn(unit.linear.orbit, matrices)
+            # What is zero may turn in any way.
+            moved = np.linalg.norm(matrices @ own - own) / max(float(np.linalg.norm(own)), 1e-300)
+            change = max(change, float(moved))
+        if change < exact:
+            break
 
 
 def objective(matcher: Matcher, state: State, root: Unit) -> float:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from intertwine.ir.ledger import Ids
-from intertwine.symmetry import Symmetry
 from intertwine.symmetry.classes import mix
 from intertwine.symmetry.structure import Linear, Structure
+from intertwine.symmetry.subgroup import Subgroup
 
 Weights = Mapping[str, Tensor]
 
@@ -29,6 +29,7 @@ class Spot:
 
     kind, local: the rescaling of these positions in `Scalings`; kind is -1 if the unit cannot rescale them.
     rows: (channels,) component of each channel. exponent: of the matrix of a linear unit, +1 or -1.
+    crossed: the moving units that lie across this one there, as heads do that share the axis of their keys.
     """
 
     param: str
@@ -39,6 +40,7 @@ class Spot:
     local: int
     rows: Ids
     exponent: int = 1
+    crossed: frozenset[int] = frozenset()
 
     @property
     def slot(self) -> tuple[str, int]:
@@ -85,6 +87,10 @@ class Unit:
         """Whether channels are exchanged (by a permutation or by a matrix)."""
         return self.permutes or self.linear is not None
 
+    def lineage(self) -> list[Unit]:
+        """This unit and all that it lies in."""
+        return [self, *(self.parent.lineage() if self.parent is not None else [])]
+
     def family(self) -> list[Unit]:
         """This unit and all that lie inside it."""
         return [self, *(unit for child in self.children for unit in child.family())]
@@ -110,24 +116,37 @@ class Forest:
         return all(self.carried.get((param, dim), frozenset()) <= done for dim in dims if dim != own)
 
 
-def find_units(symmetry: Symmetry) -> Forest:
-    """The units of a model, in the order of its graph."""
-    s = symmetry.structure
+def find_units(group: Subgroup) -> Forest:
+    """The units of a model, in the order of its graph; held ones neither permute nor turn."""
+    s = group.symmetry.structure
     units: list[Unit] = []
-    for axis in symmetry.axes:
-        if axis.group.name != "trivial":
-            linear = s.linear.get(int(s.classes.orbit[axis.classes.flat[0]]))
-            slots = frozenset((m.param, m.dim) for m in axis.members)
-            unit = Unit(len(units), axis.name, axis.classes, axis.group.permutation, linear, slots=slots)
-            units.append(unit)
+    for index, axis in enumerate(group.axes):
+        free = axis.name not in group.held
+        linear = s.linear.get(int(s.classes.orbit[axis.classes.flat[0]])) if free else None
+        slots = frozenset((m.param, m.dim) for m in axis.members)
+        units.append(
+            Unit(index, axis.name, axis.classes, free and axis.group.permutation, linear, slots=slots)
+        )
     _nest(s, units)
-    for unit in units:
-        unit.spots = _spots(s, unit)
     carried: dict[tuple[str, int], set[int]] = {}
     for unit in units:
         for slot in unit.slots:
             carried.setdefault(slot, set()).add(unit.index)
+    for unit in units:
+        beside = [u for u in units if u.moves and u not in [*unit.lineage(), *unit.family()]]
+        unit.spots = tuple(
+            replace(spot, crossed=_crossed(s, spot, [u for u in beside if u.index in carried[spot.slot]]))
+            for spot in _spots(s, unit)
+        )
     return Forest(s, tuple(units), {slot: frozenset(found) for slot, found in carried.items()})
+
+
+def _crossed(s: Structure, spot: Spot, others: list[Unit]) -> frozenset[int]:
+    """Those units that lie at a position of the spot."""
+    if not others:
+        return frozenset()
+    here = np.isin(s.coordinate_slot, s.span[spot.slot][0] + spot.where)
+    return frozenset(u.index for u in others if np.isin(s.coordinate_class[here], u.classes).any())
 
 
 def _nest(s: Structure, units: list[Unit]) -> None:

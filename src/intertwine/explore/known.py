@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ from intertwine.explore.objective import Objective, squared_distance
 from intertwine.explore.orbit import Explained, Orbit, find_orbit, trace_path
 from intertwine.explore.plane import Plane
 from intertwine.explore.search import EquivalenceSample
-from intertwine.explore.subgroup import find_subgroup, moved_by_scales
 from intertwine.symmetry import Element, Symmetry, act, trace
+from intertwine.symmetry.subgroup import find_subgroup
 from intertwine.symmetry.transform import PARTS
 
 
@@ -33,8 +34,9 @@ class KnownSymmetry:
         self.symmetry: Symmetry = trace(model, example)
         self.objective = objective
         # Batch norm that looks at C itself needs no statistics: then the whole group acts.
+        stored = objective.batch_norm == "stored"
         self.group = find_subgroup(
-            self.symmetry, objective.layout.names, hold_buffers=objective.batch_norm == "stored"
+            self.symmetry, set(self.symmetry.shapes) - set(objective.layout.names) if stored else ()
         )
         self._module = copy.deepcopy(model)
 
@@ -70,30 +72,13 @@ class KnownSymmetry:
 
     def scaling_paths(self) -> list[Callable[[float], Tensor]]:
         """One path t -> g_t theta for each one-parameter subgroup that rescales one channel by e^t."""
-        structure = self.symmetry.structure
-        moves = moved_by_scales(structure)
-        paths = []
-        for kind in self.group.kinds:
-            for row in range(len(kind.scales)):
-                for column in range(kind.real.shape[1]):
-                    direction = np.zeros(len(structure.scalings.kind_of))
-                    direction[kind.scales[row]] = kind.real[:, column]
-                    at_positions = np.where(moves, direction[structure.scales], 0.0)
-                    if np.any(at_positions):
-                        paths.append(self._path(at_positions))
-        return paths
+        directions = self.group.log_scales.T.tocsr()
 
-    def _path(self, direction: np.ndarray) -> Callable[[float], Tensor]:
-        identity = self.symmetry.identity()
-        theta = self.objective.theta
+        def at(k: int, t: float) -> Tensor:
+            element = replace(self.symmetry.identity(), log_scale=t * directions[[k]].toarray()[0])
+            return self.act(self.objective.theta, element)
 
-        def at(t: float) -> Tensor:
-            element = Element(
-                identity.structure, identity.relabel, t * direction, identity.sign, identity.linear
-            )
-            return self.act(theta, element)
-
-        return at
+        return [partial(at, k) for k in range(directions.shape[0])]
 
     def _load(self, vector: Tensor) -> nn.Module:
         named = dict(self._module.named_parameters())

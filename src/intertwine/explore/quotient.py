@@ -1,17 +1,25 @@
 """Divide the known group out: a representative of the orbit of a parameter, equal for equivalent parameters.
 
-Scales and matrices: the point of least norm on the orbit (`balance`). Permutations of channels and of blocks,
-signs, and the rotations that are left of the matrices: matched to the balanced theta (`matching`).
+Scales and matrices: the point of least norm on the orbit. Permutations of channels and of blocks, signs, and
+the rotations that are left of the matrices: matched to the balanced theta. The first match takes the axes in
+such an order, and of each only such weights, that all other dimensions of these weights are matched already
+(`propagate`). So the result depends neither on the order nor on the signs nor on the rotations that the
+weights came with, wherever the first layer tells its channels apart.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from intertwine.explore.balance import Balance
+from intertwine.align.balance import Balance
+from intertwine.align.match import Matcher
+from intertwine.align.move import Mover
+from intertwine.align.scales import Scales
+from intertwine.align.search import State, descend, propagate, rotate
+from intertwine.align.units import find_units
 from intertwine.explore.known import KnownSymmetry
-from intertwine.explore.matching import Matcher
 from intertwine.explore.search import EquivalenceSample
 
 
@@ -20,15 +28,21 @@ class Quotient:
 
     def __init__(self, known: KnownSymmetry) -> None:
         self.known = known
-        names = known.objective.layout.names
-        self._balancer = Balance(known.group, names)
-        balanced = self._balance(known.objective.theta)
-        self._matcher = Matcher(known.group, names, balanced)
+        self._forest = find_units(known.group)
+        self._mover = Mover(self._forest.structure)
+        scales = Scales(known.group, set(known.objective.layout.names) & set(known.symmetry.shapes))
+        self._balance = Balance(self._forest, scales, limit=True)
+        balanced = self._balanced(known.objective.theta).weights
+        self._matcher = Matcher(self._forest, scales, balanced)
         self.reference = self._vector(balanced)
 
     def canonical(self, vector: Tensor) -> Tensor:
         """The representative of the orbit of `vector`."""
-        return self._vector(self._matcher(self._balance(vector)))
+        state = self._balanced(vector)
+        propagate(self._matcher, state)
+        descend(self._matcher, state, np.random.default_rng(0))
+        rotate(self._matcher, state)
+        return self._vector(state.weights)
 
     def sample(self, sample: EquivalenceSample) -> EquivalenceSample:
         """The same points in the quotient: what remains different there, the group does not explain."""
@@ -40,9 +54,11 @@ class Quotient:
             sample.objective,
         )  # fmt: skip
 
-    def _balance(self, vector: Tensor) -> dict[str, Tensor]:
+    def _balanced(self, vector: Tensor) -> State:
         weights = self.known.objective.layout.unflatten(vector.detach().to("cpu", torch.float64))
-        return self._balancer(weights, exact=max(1e-12, torch.finfo(vector.dtype).eps))
+        state = State(self._forest, self._mover, weights)
+        self._balance(state, exact=max(1e-12, torch.finfo(vector.dtype).eps))
+        return state
 
     def _vector(self, weights: dict[str, Tensor]) -> Tensor:
         return self.known.objective.layout.flatten(weights).to(self.known.objective.theta)

@@ -1,21 +1,18 @@
 """Which group acts on the channels of a layer: the link from a value of the graph to its axis.
 
 The channels of a value are the rows of the nearest weight upstream; the axis that those rows lie on has the
-group that belongs to
-the layer, and with it the measure (`measures.measure_for`).
+group that belongs to the layer, and with it the measure (`measures.measure_for`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from intertwine.errors import NotFound
-from intertwine.symmetry import Axis, Symmetry, trace
+from intertwine.symmetry import trace
 from intertwine.trace.values import ValueGraph
 
 
@@ -41,7 +38,7 @@ def layer_groups(
         for param in rows:
             # A bias is added to the value, so it moves as the value does; a gain may have a sign to undo.
             beside = param.removesuffix("weight") + "bias"
-            by_rows[param] = _at(symmetry, axis, beside if beside in rows else param)
+            by_rows[param] = symmetry.group_at(axis, beside if beside in rows else param).name
     weights = {value.name: value.weight for value in ValueGraph(model, example, kwargs).values}
 
     def group(layer: str) -> str:
@@ -50,15 +47,3 @@ def layer_groups(
         return by_rows.get(weights[layer] or "", "trivial")
 
     return group
-
-
-def _at(symmetry: Symmetry, axis: Axis, param: str) -> str:
-    """The group of an axis as it acts at one place: scalings that do not reach the place are left out.
-
-    A channel before a batch norm may change its sign, the ReLU after it sees positive scales only.
-    """
-    structure = symmetry.structure
-    start, _ = structure.span[param, 0]
-    _, _, real, sign = structure.scalings.exponents(int(structure.scales[start]))
-    here = replace(axis.group, positive=int(bool(np.any(real))), sign=int(bool(np.any(sign))))
-    return here.name

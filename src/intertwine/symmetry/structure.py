@@ -86,6 +86,15 @@ class Structure:
         out[row[order]] = col[order]
         return out
 
+    @cached_property
+    def rescaled(self) -> np.ndarray:
+        """Mask of the positions that scales and signs move.
+
+        Where a matrix acts it takes the place of a scale; a scale that no channel owns is not used.
+        """
+        owner = self.component_class[self.component]
+        return (owner >= 0) & ~np.isin(self.classes.orbit[owner], list(self.linear))
+
     # -- linear axes -------------------------------------------------------------------------------------
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import InputError, NotFound
+from intertwine.ir.groups import Group
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.axes import Axis, Member, build_axes
 from intertwine.symmetry.classes import crossed_blocks
@@ -60,6 +62,11 @@ class Symmetry:
         """State-dict name -> the first name of the same tensor."""
         return self.traced.alias
 
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The weights that carry the axes, under their first names -> their shapes."""
+        return self.structure.inference.shapes
+
     def axis(self, name: str) -> Axis:
         """The axis of that name."""
         for axis in self.axes:
@@ -93,6 +100,15 @@ class Symmetry:
         if not len(flat) or copies.min() != copies.max():
             raise InputError(f"{member.param} carries the channels of {axis.name} unequally often")
         return place[left[:, None] + np.arange(copies[0])[None, :]]
+
+    def group_at(self, axis: Axis, param: str, dim: int = 0) -> Group:
+        """The group of an axis as it acts on one dimension: scalings that do not reach it are left out.
+
+        A channel before a batch norm may change its sign, the ReLU after it sees positive scales only.
+        """
+        start, _ = self.structure.span[param, dim]
+        _, _, real, sign = self.structure.scalings.exponents(int(self.structure.scales[start]))
+        return replace(axis.group, positive=int(bool(np.any(real))), sign=int(bool(np.any(sign))))
 
     def explain(self, axis: Axis | str) -> str:
         """Why the channels of an axis are together: every op that tied or froze them, in order."""

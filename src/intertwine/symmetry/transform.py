@@ -11,7 +11,7 @@ matrices), then moving: position p goes to `destination[p]`, so
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from intertwine.errors import InputError
 from intertwine.files import replacing
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.classes import mix
+from intertwine.symmetry.scales import Kind
 from intertwine.symmetry.structure import Structure
 
 PARTS = ("permutation", "scale", "sign", "linear")
@@ -139,15 +140,28 @@ def identity(structure: Structure) -> Element:
 
 
 def sample(
-    structure: Structure, rng: np.random.Generator, parts: tuple[str, ...] = PARTS, spread: float = 0.4
+    structure: Structure,
+    rng: np.random.Generator,
+    parts: tuple[str, ...] = PARTS,
+    spread: float = 0.4,
+    *,
+    held: Ids | None = None,
+    kinds: Sequence[Kind] | None = None,
 ) -> Element:
-    """A random element: uniform permutations, log-normal scales of width `spread`, fair signs, matrices."""
-    base = identity(structure)
-    relabel = sample_relabel(structure, rng) if "permutation" in parts else base.relabel
-    log_scale, sign = sample_scales(structure, rng, spread if "scale" in parts else 0.0, "sign" in parts)
+    """A random element: uniform permutations, log-normal scales of width `spread`, fair signs, matrices.
+
+    held: classes that keep their places. kinds: the rescalings to draw from, if not all.
+    """
+    base, held = identity(structure), np.zeros(0, np.int64) if held is None else held
+    relabel = sample_relabel(structure, rng, held) if "permutation" in parts else base.relabel
+    log_scale, sign = sample_scales(
+        structure, rng, spread if "scale" in parts else 0.0, "sign" in parts, kinds
+    )
     linear = dict(base.linear)
     if "linear" in parts:
         for orbit, axis in structure.linear.items():
+            if axis.fibres.flat[0] in held:
+                continue
             shape = (len(axis.fibres), axis.fibres.shape[1], axis.fibres.shape[1])
             left, _ = np.linalg.qr(rng.standard_normal(shape))
             if not axis.orthogonal:
@@ -158,14 +172,16 @@ def sample(
     return Element(structure, relabel, log_scale, sign, linear)
 
 
-def sample_relabel(structure: Structure, rng: np.random.Generator) -> Ids:
-    """A random permutation of classes: outer blocks first, then freely inside each fibre."""
+def sample_relabel(structure: Structure, rng: np.random.Generator, held: Ids | None = None) -> Ids:
+    """A random permutation of classes, but for those held: outer blocks first, then freely in each fibre."""
     c = structure.classes
     relabel = np.arange(c.count)
     up = c.ancestors.tocoo()
     ordered = np.zeros(c.count, bool)
     for axis in structure.linear.values():
         ordered[axis.fibres] = True  # a matrix does what a permutation would: keep the order inside a fibre
+    if held is not None:
+        ordered[held] = True
     for depth in np.unique(c.depth):
         chosen = np.flatnonzero(c.depth == depth)
         kind = mix(c.orbit[chosen] + (1 << 43))
@@ -183,23 +199,24 @@ def sample_relabel(structure: Structure, rng: np.random.Generator) -> Ids:
 
 
 def sample_scales(
-    structure: Structure, rng: np.random.Generator, spread: float, signs: bool
+    structure: Structure,
+    rng: np.random.Generator,
+    spread: float,
+    signs: bool,
+    kinds: Sequence[Kind] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Random solutions of the scale equations, as log-scale and sign of every position."""
     total = len(structure.scalings.kind_of)
     log_scale, sign = np.zeros(total), np.ones(total)
-    for kind in structure.scalings.kinds:
+    for kind in structure.scalings.kinds if kinds is None else kinds:
         if spread and kind.real.shape[1]:
             free = spread * rng.standard_normal((len(kind.scales), kind.real.shape[1]))
             log_scale[kind.scales] = free @ kind.real.T
         if signs and kind.sign.shape[1]:
             flips = rng.integers(0, 2, (len(kind.scales), kind.sign.shape[1]))
             sign[kind.scales] = 1 - 2 * ((flips @ kind.sign.T) % 2)
-    log_scale, sign = log_scale[structure.scales], sign[structure.scales]
-    owner = structure.component_class[structure.component]
-    covered = np.isin(structure.classes.orbit[owner], list(structure.linear)) | (owner < 0)
-    log_scale[covered], sign[covered] = 0.0, 1.0
-    return log_scale, sign
+    at, moves = structure.scales, structure.rescaled
+    return np.where(moves, log_scale[at], 0.0), np.where(moves, sign[at], 1.0)
 
 
 def destinations(structure: Structure, relabel: Ids) -> Ids:
