@@ -175,14 +175,14 @@ class Objective:
     @torch.no_grad()
     def screen(
         self, vector: Tensor, levels: Sequence[float], *, sigmas: float, precision: float = 0.0,
-        examples: int = 64,
+        examples: int = 128,
     ) -> tuple[float, int]:  # fmt: skip
         """The mean loss over a growing part of C, and its size: all of C, unless it is clear before.
 
         Clear means that the mean over the first examples is `sigmas` standard errors away from each level,
         or that its standard error is below `precision` of it.
-        C must be in random order. The first two pieces have `examples` inputs, each later one as many as
-        all before it together, but at most 512.
+        C must be in random order. The first piece has `examples` inputs, each later one as many as all before
+        it together, but at most 512.
         """
         total, squares, count = 0.0, 0.0, 0
         while count < self.size:
@@ -194,7 +194,7 @@ class Objective:
             mean = total / count
             error = (max(squares / count - mean * mean, 0.0) / count) ** 0.5
             clear = all(abs(mean - level) > sigmas * error for level in levels)
-            if count > examples and (clear or error < precision * mean):
+            if clear or error < precision * mean:
                 break
         return mean, count
 
