@@ -67,5 +67,5 @@ def alignment_report(
     norm = float(sum(problem.a[n].square().sum() for n in problem.scales.params))
     found = [min(problem.distance(e) for e in elements) ** 2 * norm for elements in parts]
     left = np.minimum.accumulate(found) / max(found[0], 1e-300)
-    explained = left[:-1] - left[1:]
-    return AlignmentReport(found[0], *map(float, explained), rest=float(left[-1]))
+    permutation, scaling, linear = (float(x) for x in left[:-1] - left[1:])
+    return AlignmentReport(found[0], permutation, scaling, linear, rest=float(left[-1]))
