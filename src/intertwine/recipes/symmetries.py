@@ -180,7 +180,7 @@ def rotations(name: str, title: str, folder: Path, quick: bool, progress: Progre
         for layer in layers:
             progress(len(series), 3, f"{by} at {layer}")
             found = [
-                rotate(net, train, splits.test, at=layer, by=by, epochs=10 if quick else 50, seed=seed).penalty
+                rotate(net, train, splits.test, at=layer, by=by, epochs=50, seed=seed).penalty
                 for seed, net in enumerate(nets)
             ]
             series.setdefault(by, []).append(float(np.mean(found)))
