@@ -47,4 +47,6 @@ def titled(figure: Figure, caption: str) -> Figure:
     copy = go.Figure(figure)
     above = (figure.layout.margin.t or 40) + 18 * len(lines) + 6
     title = {"text": "<br>".join(lines), "font": {"size": 13}, "x": 0.02, "y": 0.99, "yanchor": "top"}
+    # Plotly centres the lines where it would put one.
+    title["pad"] = {"t": 9 * (len(lines) - 1)}
     return copy.update_layout(title=title, margin={"t": above})
