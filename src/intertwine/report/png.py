@@ -46,7 +46,7 @@ def titled(figure: Figure, caption: str) -> Figure:
     lines = [html.escape(line) for line in textwrap.wrap(caption, 110)]
     copy = go.Figure(figure)
     above = (figure.layout.margin.t or 40) + 18 * len(lines) + 6
-    title = {"text": "<br>".join(lines), "font": {"size": 13}, "x": 0.02, "y": 0.99, "yanchor": "top"}
     # Plotly centres the lines where it would put one.
-    title["pad"] = {"t": 9 * (len(lines) - 1)}
+    place = {"x": 0.02, "y": 0.99, "yanchor": "top", "pad": {"t": 9 * (len(lines) - 1)}}
+    title = {"text": "<br>".join(lines), "font": {"size": 13}, **place}
     return copy.update_layout(title=title, margin={"t": above})

@@ -6,6 +6,7 @@ a step of the optimiser, and is rounded to a member of the class at the end (app
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -16,11 +17,12 @@ from intertwine.stitch.groups import LayerGroup
 from intertwine.stitch.start import assign, into_group, shrink
 
 
-class Map(nn.Module):
+class Map(nn.Module, ABC):
     """What the training of a stitch needs to know about its map; a class adds what is special to it."""
 
+    @abstractmethod
     def matrix(self) -> Tensor:
-        raise NotImplementedError
+        """Channels of B x channels of A."""
 
     def regulariser(self) -> Tensor | float:
         """Added to the loss."""
