@@ -187,6 +187,8 @@ def polish_scales(matrix: Tensor, held: Held, training: Training, progress: Prog
 class _Scales(Map):
     """P diag(sign exp(lambda)) with only lambda free."""
 
+    rate = 0.1
+
     def __init__(self, matrix: Tensor) -> None:
         super().__init__()
         self.register_buffer("support", matrix.sign())
@@ -198,7 +200,6 @@ class _Scales(Map):
 
 def _descend(channels: Map, held: Held, epochs: int, training: Training, progress: Progress | None) -> None:
     """Epochs of gradient steps on the cross entropy of the stitched network, projected after each step."""
-    assert isinstance(channels, nn.Module)
     free = [p for p in channels.parameters() if p.requires_grad]
     if epochs < 1 or not free:
         return
@@ -226,15 +227,14 @@ def _descend(channels: Map, held: Held, epochs: int, training: Training, progres
         held.suffix.eval()
 
 
-def _optimizer(channels: nn.Module, free: list[nn.Parameter], training: Training) -> torch.optim.Optimizer:
+def _optimizer(channels: Map, free: list[nn.Parameter], training: Training) -> torch.optim.Optimizer:
     """Adam, but plain SGD with momentum under projections, with which Adam does not get along (D.2)."""
+    rate = training.rate or channels.rate
     if isinstance(channels, BirkhoffMap):
-        rate = training.rate or 0.1
         return torch.optim.SGD(free, lr=rate, momentum=0.9)
     if isinstance(channels, FullMap) and channels.penalty:
         # Adam's steps do not shrink with the gradient and would undo every zero of the proximal step.
-        return torch.optim.SGD(free, lr=training.rate or 0.05)
-    rate = training.rate or {_Scales: 0.1, SoftSortMap: 1e-2}.get(type(channels), 5e-3)
+        return torch.optim.SGD(free, lr=rate)
     return torch.optim.Adam(free, lr=rate)
 
 

@@ -20,6 +20,8 @@ from intertwine.stitch.start import assign, into_group, shrink
 class Map(nn.Module, ABC):
     """What the training of a stitch needs to know about its map; a class adds what is special to it."""
 
+    rate = 5e-3  # of learning, unless the training names one
+
     @abstractmethod
     def matrix(self) -> Tensor:
         """Channels of B x channels of A."""
@@ -42,6 +44,7 @@ class FullMap(Map):
     def __init__(self, start: Tensor, penalty: float = 0.0) -> None:
         super().__init__()
         self.weight, self.penalty = nn.Parameter(start.clone()), penalty
+        self.rate = 0.05 if penalty else Map.rate
 
     def matrix(self) -> Tensor:
         return self.weight
@@ -67,6 +70,8 @@ class RankMap(Map):
 
 class BirkhoffMap(Map):
     """P D with P doubly stochastic: projected by relu and Sinkhorn, drawn to a vertex by -alpha |P|_2."""
+
+    rate = 0.1
 
     def __init__(
         self, start: Tensor, group: LayerGroup, *, alpha: float = 0.1, rounds: int = 16, blur: float = 0.0
@@ -98,6 +103,8 @@ class BirkhoffMap(Map):
 
 class SoftSortMap(Map):
     """P = softmax(-|sort(s) 1' - 1 s'| / tau) over rows, tau = 1/n, D = diag(exp(lambda)) (D.2.2)."""
+
+    rate = 1e-2
 
     def __init__(self, start: Tensor, group: LayerGroup, *, temperature: float | None = None) -> None:
         super().__init__()
