@@ -276,10 +276,19 @@ def test_dropout_is_part_of_the_run(digits: Splits, tmp_path: Path) -> None:
     assert same(*(weights(run.weights) for run in runs))
 
 
-def test_adam_resumes_to_the_same_bits(digits: Splits, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "optimizer"),
+    [
+        ("mlp", Optimizer("adamw", 1e-3, weight_decay=0.01)),
+        ("digits-vgg", Optimizer("muon", 0.1, turn=0.02, momentum=0.9)),
+    ],
+)
+def test_other_optimizers_resume_to_the_same_bits(
+    name: str, optimizer: Optimizer, digits: Splits, tmp_path: Path
+) -> None:
     """A listener that raises in the middle of the second epoch stands for an interruption."""
-    model = build_model("mlp", digits)
-    recipe = replace(SMALL, optimizer=Optimizer("adamw", 1e-3, weight_decay=0.01))
+    model = build_model(name, digits)
+    recipe = replace(SMALL, optimizer=optimizer, limit=600, channels_last=True)
     whole = train(model, digits, recipe, tmp_path / "whole")
 
     def stop(row: dict[str, float]) -> None:

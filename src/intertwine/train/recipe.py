@@ -23,19 +23,25 @@ from intertwine.train.lines import build, read_text, read_yaml
 
 @dataclass(frozen=True)
 class Optimizer:
-    """SGD (momentum, nesterov), Adam or AdamW; all else is PyTorch's default."""
+    """SGD (momentum, nesterov), Adam or AdamW; all else is PyTorch's default.
 
-    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    muon is SGD for all but convolution kernels, which it turns: a step is `turn` times the kernel's norm.
+    """
+
+    name: Literal["sgd", "adam", "adamw", "muon"] = "sgd"
     learning_rate: float = 0.1
+    turn: float = 0.0
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
     decay_norms: bool = True  # False: no weight decay on biases and norm parameters (tensors of one dim)
 
     def __post_init__(self) -> None:
-        _at_least(self, 0, "learning_rate", "momentum", "weight_decay")
+        _at_least(self, 0, "learning_rate", "turn", "momentum", "weight_decay")
         if self.nesterov and not self.momentum:
             raise InputError("nesterov needs momentum")
+        if (self.name == "muon") != (self.turn > 0):
+            raise InputError("muon needs a turn above 0, and no other optimizer has one")
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
+from intertwine.train.muon import Muon
 from intertwine.train.recipe import Optimizer, Recipe, Resolution, Schedule
 
 
@@ -45,22 +47,30 @@ def scale_at(steps: Sequence[Resolution], share: float) -> float:
 def make_optimizer(model: nn.Module, recipe: Optimizer) -> torch.optim.Optimizer:
     """The recipe's optimizer over the parameters of the model that want a gradient."""
     wanted = [p for p in model.parameters() if p.requires_grad]
-    decayed = [p for p in wanted if recipe.decay_norms or p.ndim > 1]
-    spared = [p for p in wanted if not (recipe.decay_norms or p.ndim > 1)]
-    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}]
-    if spared:
-        groups.append({"params": spared, "weight_decay": 0.0})
+    kernels = {p for p in wanted if recipe.turn and p.ndim > 2 and p.any()}
+    moved = [p for p in wanted if p not in kernels]
+    decayed = [p for p in moved if recipe.decay_norms or p.ndim > 1]
+    spared = [p for p in moved if not (recipe.decay_norms or p.ndim > 1)]
+    rate, decay = recipe.learning_rate, recipe.weight_decay
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "lr": rate, "weight_decay": decay},
+        {"params": spared, "lr": rate, "weight_decay": 0.0},
+        {"params": [p for p in wanted if p in kernels], "lr": recipe.turn, "turns": True},
+    ]
+    groups = [group | {"initial_lr": group["lr"]} for group in groups if group["params"]]
+    if recipe.name == "muon":
+        return Muon(groups, lr=rate, momentum=recipe.momentum, nesterov=recipe.nesterov)
     if recipe.name == "sgd":
         return torch.optim.SGD(
-            groups, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=recipe.nesterov, foreach=True
+            groups, lr=rate, momentum=recipe.momentum, nesterov=recipe.nesterov, foreach=True
         )
     kind = torch.optim.Adam if recipe.name == "adam" else torch.optim.AdamW
-    return kind(groups, lr=recipe.learning_rate, foreach=True)
+    return kind(groups, lr=rate, foreach=True)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, recipe: Recipe, epoch: float) -> float:
-    """Set and return the learning rate at a (fractional) epoch."""
-    rate = recipe.optimizer.learning_rate * factor(recipe.schedule, epoch, recipe.epochs)
+    """Set every group's rate at a (fractional) epoch; returns the recipe's."""
+    now = factor(recipe.schedule, epoch, recipe.epochs)
     for group in optimizer.param_groups:
-        group["lr"] = rate
-    return rate
+        group["lr"] = group["initial_lr"] * now
+    return recipe.optimizer.learning_rate * now
