@@ -1,10 +1,11 @@
 """Divide the known group out: a representative of the orbit of a parameter, equal for equivalent parameters.
 
 Scales and matrices: the point of least norm on the orbit. Permutations of channels and of blocks, signs, and
-the rotations that are left of the matrices: matched to the balanced theta. The first match takes the axes in
-such an order, and of each only such weights, that all other dimensions of these weights are matched already
-(`propagate`). So the result depends neither on the order nor on the signs nor on the rotations that the
-weights came with, wherever the first layer tells its channels apart.
+the rotations that are left of the matrices: matched to the balanced theta. A point on the orbit of theta is
+brought onto it in closed form (`find_orbit`). For all others the first match takes the axes in such an order,
+and of each only such weights, that all other dimensions of these weights are matched already (`propagate`).
+So the result depends neither on the order nor on the signs nor on the rotations that the weights came with,
+wherever the first layer tells its channels apart.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from torch import Tensor
 from intertwine.align.balance import Balance
 from intertwine.align.match import Matcher
 from intertwine.align.move import Mover
+from intertwine.align.orbit import find_orbit
+from intertwine.align.refine import squared_distance
 from intertwine.align.scales import Scales
 from intertwine.align.search import State, descend, propagate, rotate
 from intertwine.align.units import find_units
 from intertwine.explore.known import KnownSymmetry
 from intertwine.explore.search import EquivalenceSample
+
+_SAME = 1e-5  # distance, in norms of theta, up to which a point counts as one of the orbit
 
 
 class Quotient:
@@ -34,15 +39,26 @@ class Quotient:
         self._balance = Balance(self._forest, scales, limit=True)
         balanced = self._balanced(known.objective.theta).weights
         self._matcher = Matcher(self._forest, scales, balanced)
+        self._norm = float(sum(tensor.square().sum() for tensor in balanced.values())) ** 0.5
         self.reference = self._vector(balanced)
 
     def canonical(self, vector: Tensor) -> Tensor:
         """The representative of the orbit of `vector`."""
         state = self._balanced(vector)
-        propagate(self._matcher, state)
-        descend(self._matcher, state, np.random.default_rng(0))
+        start = state.copy()
+        if not self._on_orbit(state):
+            state = start
+            propagate(self._matcher, state)
+            descend(self._matcher, state, np.random.default_rng(0))
         rotate(self._matcher, state)
         return self._vector(state.weights)
+
+    def _on_orbit(self, state: State) -> bool:
+        """Bring the state onto the balanced theta, if an element does that."""
+        scales, target = self._matcher.scales, self._matcher.target
+        if not find_orbit(self._forest, scales, target, state):
+            return False
+        return squared_distance(target, state.weights, scales.params) <= (_SAME * self._norm) ** 2
 
     def sample(self, sample: EquivalenceSample) -> EquivalenceSample:
         """The same points in the quotient: what remains different there, the group does not explain."""
