@@ -6,6 +6,7 @@ norm. The direction is Muon's (Jordan et al. 2024): the momentum as a matrix, ou
 singular values made nearly equal, so that what many images agree on does not drown the rest.
 
 Everything else (biases, norms, linear layers, kernels that begin at zero) takes the steps of SGD.
+`torch.optim.Muon` takes matrices only, lets norms drift, and multiplies in bfloat16, which most CPUs emulate.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch.optim.sgd import sgd
 # The quintic of Jordan et al.: five rounds bring singular values from 0.002 to 1 into 0.7 to 1.2.
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 _ROUNDS = 5
+_TINY = 1e-12
 
 
 class Muon(torch.optim.Optimizer):
@@ -82,26 +84,48 @@ def _move(
 def _turn(
     weights: list[Tensor], gradients: list[Tensor], momenta: list[Tensor], group: dict[str, Any]
 ) -> None:
-    """Turn every kernel on its sphere by a step of `lr` times its norm."""
+    """Turn every kernel on its sphere by a step of `lr` times its norm; those of one shape together."""
+    alike: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
     for weight, gradient, momentum in zip(weights, gradients, momenta, strict=True):
         momentum.mul_(group["momentum"]).add_(gradient)
         direction = gradient.add(momentum, alpha=group["momentum"]) if group["nesterov"] else momentum
-        step = equalize(direction.flatten(1)).reshape(weight.shape)
-        norm = weight.norm()
-        weight.sub_(step * (group["lr"] * norm / step.norm().clamp(min=1e-12)))
-        weight.mul_(norm / weight.norm())
+        # The order of the columns changes nothing, and in that of the memory no entry has to move.
+        order = (0, *sorted(range(1, weight.dim()), key=weight.stride, reverse=True))
+        rows = weight.permute(order)
+        pair = (rows, direction.permute(order).flatten(1))
+        alike.setdefault((len(rows), rows[0].numel()), []).append(pair)
+    for pairs in alike.values():
+        before = torch.stack([rows.flatten(1) for rows, _ in pairs])
+        steps = equalize(torch.stack([direction for _, direction in pairs]))
+        norm = _norm(before)
+        after = before - steps * (group["lr"] * norm / _norm(steps).clamp(min=_TINY))
+        after *= norm / _norm(after)
+        for (rows, _), turned in zip(pairs, after, strict=True):
+            rows.copy_(turned.view(rows.shape))
 
 
-def equalize(matrix: Tensor) -> Tensor:
-    """The matrix with its singular values brought near 1, by products alone.
+def _norm(matrices: Tensor) -> Tensor:
+    return matrices.norm(dim=(-2, -1), keepdim=True)
 
-    >>> torch.linalg.svdvals(equalize(torch.diag(torch.tensor([4.0, 1.0, 0.1])))).round(decimals=1)
-    tensor([0.9000, 0.7000, 0.7000])
+
+def equalize(matrices: Tensor) -> Tensor:
+    """(count, rows, columns) with their singular values brought near 1, by products alone.
+
+    X <- (a + b G + c G^2) X with G = X X', five times. All factors are polynomials of the first G and
+    commute, so the rounds need only G and the product of the factors, both as small as the short side of X.
+
+    >>> torch.linalg.svdvals(equalize(torch.diag(torch.tensor([4.0, 1.0, 0.1]))[None])).round(decimals=1)
+    tensor([[0.9000, 0.7000, 0.7000]])
     """
+    wide = matrices if matrices.shape[1] <= matrices.shape[2] else matrices.mT
+    wide = wide / _norm(wide).clamp(min=_TINY)
+    gram = wide @ wide.mT
     a, b, c = _QUINTIC
-    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
-    wide = wide / wide.norm().clamp(min=1e-12)
+    product = torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device).expand_as(gram)
     for _ in range(_ROUNDS):
-        gram = wide @ wide.T
-        wide = a * wide + (b * gram + c * gram @ gram) @ wide
-    return wide if matrix.shape[0] <= matrix.shape[1] else wide.T
+        factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)  # without a, which the next three add
+        product = torch.baddbmm(product, factor, product, beta=a)
+        gram = torch.baddbmm(gram, factor, gram, beta=a)
+        gram = torch.baddbmm(gram, gram, factor, beta=a)
+    wide = product @ wide
+    return wide if matrices.shape[1] <= matrices.shape[2] else wide.mT
