@@ -25,7 +25,8 @@ from intertwine.train.lines import build, read_text, read_yaml
 class Optimizer:
     """SGD (momentum, nesterov), Adam or AdamW; all else is PyTorch's default.
 
-    muon is SGD for all but convolution kernels, which it turns: a step is `turn` times the kernel's norm.
+    muon is SGD for all but convolution kernels, which it turns: a step is `turn` times the kernel's norm,
+    which stays, so there is no weight decay on them.
     """
 
     name: Literal["sgd", "adam", "adamw", "muon"] = "sgd"
