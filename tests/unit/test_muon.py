@@ -85,6 +85,21 @@ def test_all_but_kernels_move_as_with_sgd() -> None:
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
+def test_only_convolutions_have_kernels() -> None:
+    """Tokens, positions and layer scales can have three dimensions too; their norms have to be learned."""
+
+    class Token(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patch, self.token = nn.Conv1d(2, 4, 3), nn.Parameter(torch.ones(1, 1, 4))
+            self.scale, self.up = nn.Parameter(torch.ones(4, 1, 1)), nn.ConvTranspose1d(4, 2, 3)
+
+    model = Token()
+    groups = {group["turns"]: group["params"] for group in make_optimizer(model, MUON).param_groups}
+    assert len(groups[True]) == 1 and groups[True][0] is model.patch.weight
+    assert len(groups[False]) == len(list(model.parameters())) - 1
+
+
 def test_a_kernel_of_zeros_can_leave_zero() -> None:
     """On a sphere of radius zero nothing would ever move."""
     model = net(0.0)

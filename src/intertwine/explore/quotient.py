@@ -45,16 +45,17 @@ class Quotient:
     def canonical(self, vector: Tensor) -> Tensor:
         """The representative of the orbit of `vector`."""
         state = self._balanced(vector)
-        start = state.copy()
-        if not self._on_orbit(state):
-            state = start
+        exact = state.copy()
+        if self._brought_onto_theta(exact):
+            state = exact
+        else:
             propagate(self._matcher, state)
             descend(self._matcher, state, np.random.default_rng(0))
         rotate(self._matcher, state)
         return self._vector(state.weights)
 
-    def _on_orbit(self, state: State) -> bool:
-        """Bring the state onto the balanced theta, if an element does that."""
+    def _brought_onto_theta(self, state: State) -> bool:
+        """Bring the state onto the balanced theta; False, with the state left midway, if no element does."""
         scales, target = self._matcher.scales, self._matcher.target
         if not find_orbit(self._forest, scales, target, state):
             return False

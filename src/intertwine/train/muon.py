@@ -5,13 +5,15 @@ be learned. A step therefore stays on the sphere of the kernel's first norm, and
 norm. The direction is Muon's (Jordan et al. 2024): the momentum as a matrix, outputs by the rest, with its
 singular values made nearly equal, so that what many images agree on does not drown the rest.
 
-Everything else (biases, norms, linear layers, kernels that begin at zero) takes the steps of SGD.
+A kernel that no norm follows keeps its norm as well; what comes after it then learns the scale.
+
+Everything else (biases, norms, linear layers, tokens, kernels that begin at zero) takes the steps of SGD.
 `torch.optim.Muon` takes matrices only, lets norms drift, and multiplies in bfloat16, which most CPUs emulate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -48,7 +50,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(list(groups), defaults | {"turns": False})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+    def step(self, closure: Any = None) -> Any:
         """One step along the gradients that are there."""
         loss = None
         if closure is not None:

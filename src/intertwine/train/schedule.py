@@ -12,6 +12,8 @@ from torch import nn
 from intertwine.train.muon import Muon
 from intertwine.train.recipe import Optimizer, Recipe, Resolution, Schedule
 
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
 
 def factor(schedule: Schedule, epoch: float, epochs: int) -> float:
     """The learning rate at a (fractional) epoch, in units of the recipe's.
@@ -47,15 +49,16 @@ def scale_at(steps: Sequence[Resolution], share: float) -> float:
 def make_optimizer(model: nn.Module, recipe: Optimizer) -> torch.optim.Optimizer:
     """The recipe's optimizer over the parameters of the model that want a gradient."""
     wanted = [p for p in model.parameters() if p.requires_grad]
-    kernels = {p for p in wanted if recipe.turn and p.ndim > 2 and p.any()}
-    moved = [p for p in wanted if p not in kernels]
+    convolutions = [m for m in model.modules() if recipe.turn and isinstance(m, _CONVOLUTIONS)]
+    kernels = {m.weight for m in convolutions if m.weight.any()}  # on a sphere of radius 0 nothing moves
+    turned, moved = [p for p in wanted if p in kernels], [p for p in wanted if p not in kernels]
     decayed = [p for p in moved if recipe.decay_norms or p.ndim > 1]
     spared = [p for p in moved if not (recipe.decay_norms or p.ndim > 1)]
     rate, decay = recipe.learning_rate, recipe.weight_decay
     groups: list[dict[str, Any]] = [
         {"params": decayed, "lr": rate, "weight_decay": decay},
         {"params": spared, "lr": rate, "weight_decay": 0.0},
-        {"params": [p for p in wanted if p in kernels], "lr": recipe.turn, "turns": True},
+        {"params": turned, "lr": recipe.turn, "turns": True},
     ]
     groups = [group | {"initial_lr": group["lr"]} for group in groups if group["params"]]
     if recipe.name == "muon":
