@@ -38,14 +38,14 @@ class Traced:
 def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Traced:
     """Export `model` on example arguments; raises `ExportFailed` or `ModelError` with the reason."""
     check_model(model)
-    copied = eval_copy(model)
     inputs = tuple(args)
     named = dict(kwargs or {})
+    _assert_runs(model, inputs, named)
+    copied = eval_copy(model)
     try:
         with torch.no_grad(), _quiet():
             program = torch.export.export(copied, inputs, named, strict=False).run_decompositions({})
     except Exception as error:
-        _assert_runs(model, inputs, named)
         raise ExportFailed(
             f"torch.export cannot trace the model: {_first_line(error)}",
             where=type(model).__name__,
@@ -73,14 +73,16 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
 
 
 def _assert_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Tell a wrong example from a model that cannot be exported.
+    """Tell a wrong example from a model that cannot be exported, before torch.export complains at length.
 
-    Only asked after a failure: a first run may fill caches, which would then be exported as constants.
+    On a copy of its own: a first run may fill caches, which would then be exported as constants.
     """
+    copied = eval_copy(model)
     try:
-        with torch.no_grad():
-            eval_copy(model)(*args, **kwargs)
-    except Exception as error:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            copied(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+    except (Exception, SystemExit) as error:  # a forward that calls sys.exit must not end the command with 0
         raise ModelError(
             f"the model does not run on the example: {_first_line(error)}",
             where=type(model).__name__ + ", example " + describe(args),
@@ -151,18 +153,22 @@ def _aliases(model: nn.Module) -> dict[str, str]:
 
 
 def _first_line(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"its code called sys.exit({error.code!r})"
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
 @contextmanager
 def _quiet() -> Any:
-    """torch.export warns and logs about things that are none of the user's business here."""
-    logger = logging.getLogger("torch")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """torch.export warns and logs about things that are none of the user's business here.
+
+    Its many loggers have levels of their own; what it raises is all that we report.
+    """
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        logging.disable(before)
