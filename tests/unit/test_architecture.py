@@ -16,8 +16,9 @@ PACKAGE = Path(intertwine.__file__).parent
 # A folder may import from its own level's folder itself and from lower levels only.
 ALGORITHMS = {"merge", "align", "stitch", "similarity", "explore"}
 LEVELS = [
+    {"text"},
     {"errors"},
-    {"files"},
+    {"files", "numbers", "reading", "interrupts"},
     {"ir"},
     {"activations", "trace"},
     {"rules"},

@@ -109,12 +109,12 @@ def test_loss_landscape_of_data(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--epsilon", "0"], "--epsilon must be positive"),
-        (["--epsilon", "-1"], "--epsilon must be positive"),
-        (["--dim", "5"], "dimension 5 is not possible"),
+        (["--epsilon", "0"], "--epsilon: '0' is not a number above 0"),
+        (["--epsilon", "-1"], "not a number above 0"),
+        (["--dim", "5"], "'5' is not a whole number from 1 to 4"),
         (["--points", "9999"], "more than the maximum of 5,000,000"),
         (["--loss", "cross_entropy"], "a data loss needs data"),
-        (["--lr", "-1"], "--lr must be positive"),
+        (["--lr", "-1"], "--lr: '-1' is not a number above 0"),
         (["-o", "/no/such/folder/x.html"], "does not exist"),
     ],
 )

@@ -61,7 +61,7 @@ def test_max_drop(capsys: pytest.CaptureFixture[str]) -> None:
         (["--target-params", "0.0001"], "cannot be reached"),
         (["--max-drop", "0.1"], "needs data"),
         (["--repair", "data"], "needs data"),
-        (["--betas", "a,b"], "cannot read the betas"),
+        (["--betas", "a,b"], "'a' is not a number from 0 to 1"),
         (["--betas", "-o", "x"], "makes many models"),
     ],
 )

@@ -11,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from intertwine.cli.arguments import any_text
+
 _EPILOG = """examples:
   intertwine activations                      the whole table
   intertwine activations relu gelu 'x**2.5'   three rows
@@ -31,7 +33,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a function, or x**D (default: all known)")
+    parser.add_argument(
+        "names", type=any_text, nargs="*", metavar="NAME", help="a function, or x**D (default: all known)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 

@@ -14,6 +14,8 @@ from intertwine.cli.arguments import (
     input_shape,
     load_dataset,
     load_pair,
+    output_path,
+    whole_number,
 )
 from intertwine.errors import InputError
 
@@ -42,9 +44,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--input", type=input_shape, metavar="SHAPE", help="example input, such as 1x3x32x32")
     add_align_arguments(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the weights of the aligned B here (.safetensors)"
+        "-o",
+        "--output",
+        type=output_path,
+        metavar="FILE",
+        help="write the weights of the aligned B here (.safetensors)",
     )
-    parser.add_argument("--element", metavar="FILE", help="write the group element here (.safetensors)")
+    parser.add_argument(
+        "--element", type=output_path, metavar="FILE", help="write the group element here (.safetensors)"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_device_arguments(parser)
     add_data_arguments(parser)
@@ -61,13 +69,9 @@ def add_align_arguments(parser: argparse.ArgumentParser) -> None:
         "--group", choices=("full", "permutation"), default="full",
         help="the whole symmetry group, or its permutations only (default: full)",
     )  # fmt: skip
-    parser.add_argument("--restarts", type=_count, default=3, metavar="N", help="random starts (default: 3)")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)
+    parser.add_argument(
+        "--restarts", type=whole_number, default=3, metavar="N", help="random starts (default: 3)"
+    )
 
 
 def check_same_graph(names: Sequence[str], sources: Sequence[Source]) -> None:

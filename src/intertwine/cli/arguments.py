@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import math
+import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from intertwine import numbers
 from intertwine.errors import InputError, NotFound
+from intertwine.reading import user_path
+from intertwine.text import first_line, quoted
 
 if TYPE_CHECKING:
     import torch
@@ -36,18 +40,23 @@ DATA is one of
   fashion-mnist[:DIR]      the idx files, also where Debian's dataset-fashion-mnist puts them
 """
 _SHIPPED = "shipped:"
+_LONGEST_NAME = 200  # bytes; file systems allow 255, and temporary names beside the file are longer
 
 
-def _checked(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """An argparse type whose own message reaches the user; argparse hides that of a ValueError."""
+@dataclass(frozen=True)
+class Checked(Generic[T]):
+    """An argparse type whose own message reaches the user; argparse hides that of a ValueError.
 
-    def convert(text: str) -> T:
+    Every option that takes a value has one, so that `parse` says what kind of value it is.
+    """
+
+    parse: Callable[[str], T]
+
+    def __call__(self, text: str) -> T:
         try:
-            return parse(text)
+            return self.parse(text)
         except InputError as error:
             raise argparse.ArgumentTypeError(error.what + (f" ({error.do})" if error.do else "")) from error
-
-    return convert
 
 
 def _shape(text: str) -> str:
@@ -64,27 +73,50 @@ def _normalize(text: str) -> str:
     return text
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise InputError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
+def _spec(text: str) -> str:
+    """A MODEL or DATA string: what it names is looked at when it is loaded."""
+    user_path(text)
+    return text
 
 
-def _positive_float(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < math.inf:
-        raise InputError(f"{text!r} is not a number above 0")
+def read_path(text: str) -> str:
+    """A path to read from."""
+    return str(user_path(text))
+
+
+def write_path(text: str) -> str:
+    """A path to write to; its folder is looked at when it is written."""
+    if len(os.fsencode(os.path.basename(text))) > _LONGEST_NAME:
+        raise InputError(f"{quoted(text)} is longer than a file's name may be")
+    return str(user_path(text))
+
+
+def text(value: str) -> str:
+    """Any text: a name or a pattern that the verb looks up."""
     return value
 
 
-# Public: verbs use them as the `type` of arguments of their own.
-input_shape = _checked(_shape)
-normalization = _checked(_normalize)
-positive_int = _checked(_positive)
-positive_float = _checked(_positive_float)
+# The `type` of every option; tests/hostile makes bad values from what each of them parses.
+input_shape = Checked(_shape)
+normalization = Checked(_normalize)
+model_spec = Checked(_spec)
+data_spec = Checked(_spec)
+input_path = Checked(read_path)
+output_path = Checked(write_path)
+any_text = Checked(text)
+positive_int = Checked(numbers.count)
+whole_number = Checked(numbers.whole)
+any_seed = Checked(numbers.seed)
+side = Checked(numbers.pixels)
+processes = Checked(numbers.processes)
+positive_float = Checked(numbers.positive)
+nonnegative_float = Checked(numbers.nonnegative)
+fraction = Checked(numbers.fraction)
+fractions = Checked(numbers.Several(numbers.fraction))
+share = Checked(numbers.share)
+momentum = Checked(numbers.below_one)
+seconds = Checked(numbers.seconds)
+gigabytes = Checked(numbers.gigabytes)
 
 
 def parse_device(text: str) -> torch.device:
@@ -97,29 +129,36 @@ def parse_device(text: str) -> torch.device:
 
     try:
         device = torch.device(text)
-        torch.empty(1, device=device)
+        (torch.ones(1, device=device) + 1).item()  # meta tensors, for one, hold nothing
     except Exception as error:  # each backend fails in its own way
-        reason = str(error).splitlines()[0]
-        raise InputError(f"the device {text!r} cannot be used: {reason}", do="use --device cpu") from error
+        raise InputError(
+            f"the device {quoted(text)} cannot be used: {first_line(error)}", do="use --device cpu"
+        ) from error
     return device
 
 
 def add_device_arguments(parser: argparse.ArgumentParser) -> None:
     """--device and --seed."""
     parser.add_argument(
-        "--device", default="cpu", metavar="DEV", help="cpu, cuda, cuda:1, mps (default: cpu)"
+        "--device", type=any_text, default="cpu", metavar="DEV", help="cpu, cuda, cuda:1, mps (default: cpu)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="fixes everything random (default: 0)")
+    parser.add_argument(
+        "--seed", type=any_seed, default=0, metavar="N", help="fixes everything random (default: 0)"
+    )
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, *, weights: bool = True) -> None:
     """MODEL, --weights, --input, --device, --seed; verbs with two sets of weights declare their own."""
     parser.add_argument(
-        "model", metavar="MODEL", help="zoo:NAME, torchvision:NAME, timm:NAME, hf:FAMILY or FILE.py:factory"
+        "model",
+        type=model_spec,
+        metavar="MODEL",
+        help="zoo:NAME, torchvision:NAME, timm:NAME, hf:FAMILY or FILE.py:factory",
     )
     if weights:
         parser.add_argument(
             "--weights",
+            type=input_path,
             metavar="FILE",
             help=".safetensors or .pt/.pth/.th/.bin (never runs code); shipped:SEED for those in the package",
         )
@@ -135,10 +174,12 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, weights: bool = True
 
 def add_pair_arguments(parser: argparse.ArgumentParser, a: str, b: str) -> None:
     """A, B and their weights; `a` and `b` say what each is for."""
-    parser.add_argument("a", metavar="A", help=a)
-    parser.add_argument("b", metavar="B", help=b)
-    for side in "ab":
-        parser.add_argument(f"--weights-{side}", metavar="FILE", help=f"weights of {side.upper()}")
+    parser.add_argument("a", type=model_spec, metavar="A", help=a)
+    parser.add_argument("b", type=model_spec, metavar="B", help=b)
+    for which in "ab":
+        parser.add_argument(
+            f"--weights-{which}", type=input_path, metavar="FILE", help=f"weights of {which.upper()}"
+        )
     parser.epilog = "\n".join(filter(None, [parser.epilog, MODEL_HELP]))
 
 
@@ -147,7 +188,12 @@ def add_data_arguments(
 ) -> None:
     """--data, --normalize, --limit, --batch, --split, --size."""
     parser.add_argument(
-        "--data", metavar="DATA", required=required, default=default, help="the data set, see below"
+        "--data",
+        type=data_spec,
+        metavar="DATA",
+        required=required,
+        default=default,
+        help="the data set, see below",
     )
     parser.add_argument(
         "--normalize",
@@ -161,9 +207,13 @@ def add_data_arguments(
         "--batch", type=positive_int, default=256, metavar="N", help="batch size (default: 256)"
     )
     parser.add_argument(
-        "--split", default="test", help="train or test, where the data has both (default: test)"
+        "--split",
+        type=any_text,
+        default="test",
+        metavar="NAME",
+        help="train or test, where the data has both (default: test)",
     )
-    parser.add_argument("--size", type=positive_int, metavar="N", help="resize and crop image files to NxN")
+    parser.add_argument("--size", type=side, metavar="N", help="resize and crop image files to NxN")
     parser.epilog = "\n".join(filter(None, [parser.epilog, DATA_HELP]))
 
 
@@ -202,10 +252,15 @@ def _weights_path(weights: str, model: str) -> str:
         return weights
     from intertwine import zoo
 
-    seed = weights.removeprefix(_SHIPPED)
-    if not model.startswith("zoo:") or not seed.isdecimal():
-        raise NotFound(f"no weights {weights!r} for {model}", do="zoo:digits-vgg has shipped:0 and shipped:1")
-    return str(zoo.checkpoint(model.removeprefix("zoo:"), int(seed)))
+    try:
+        seed = numbers.seed(weights.removeprefix(_SHIPPED))
+    except InputError:
+        seed = -1
+    if not model.startswith("zoo:") or seed < 0:
+        raise NotFound(
+            f"no weights {quoted(weights)} for {model}", do="zoo:digits-vgg has shipped:0 and shipped:1"
+        )
+    return str(zoo.checkpoint(model.removeprefix("zoo:"), seed))
 
 
 def load_dataset(args: argparse.Namespace, *, split: str | None = None) -> Dataset:

@@ -9,8 +9,11 @@ from intertwine.cli.arguments import (
     add_data_arguments,
     add_device_arguments,
     add_pair_arguments,
+    any_text,
     load_dataset,
     load_pair,
+    normalization,
+    output_path,
     positive_int,
 )
 from intertwine.errors import InputError
@@ -43,13 +46,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_pair_arguments(parser, "the first MODEL", "the second MODEL, of any architecture")
     parser.add_argument(
-        "--measures", default=_DEFAULT, metavar="NAMES", help=f"comma-separated, or all (default: {_DEFAULT})"
+        "--measures",
+        type=any_text,
+        default=_DEFAULT,
+        metavar="NAMES",
+        help=f"comma-separated, or all (default: {_DEFAULT})",
     )
     parser.add_argument(
-        "--at", default="layers", metavar="WHERE",
+        "--at", type=any_text, default="layers", metavar="WHERE",
         help="layers (default), all, or comma-separated names and patterns such as 'layer1.*'",
     )  # fmt: skip
-    parser.add_argument("--at-b", metavar="WHERE", help="the same for B, where it differs")
+    parser.add_argument("--at-b", type=any_text, metavar="WHERE", help="the same for B, where it differs")
     parser.add_argument(
         "--pixels", choices=("pool", "samples", "flatten"),
         help="what becomes of pixels (default: CKA and CCA pool, Procrustes samples, kernels flatten)",
@@ -58,8 +65,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--kernel-inputs", type=positive_int, default=1000, metavar="N",
         help="inputs for measures that need an N x N kernel (default: 1000)",
     )  # fmt: skip
-    parser.add_argument("--normalize-b", metavar="HOW", help="normalisation of B's inputs, where it differs")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the page here")
+    parser.add_argument(
+        "--normalize-b",
+        type=normalization,
+        metavar="HOW",
+        help="normalisation of B's inputs, where it differs",
+    )
+    parser.add_argument("-o", "--output", type=output_path, metavar="FILE", help="write the page here")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     add_device_arguments(parser)
     add_data_arguments(parser, required=True)

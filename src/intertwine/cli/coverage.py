@@ -19,7 +19,7 @@ Exit code 1 if a claimed symmetry does not hold for some model.
 
 def add_parser(subparsers: Any) -> None:
     """Declare the arguments."""
-    from intertwine.cli.arguments import positive_int
+    from intertwine.cli.arguments import any_text, gigabytes, output_path, processes, seconds
 
     parser = subparsers.add_parser(
         "coverage",
@@ -29,19 +29,32 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--library", required=True, choices=("zoo", "torchvision", "timm", "hf", "diffusers"))
-    parser.add_argument("--filter", default="*", metavar="GLOB", help="only names that match (default: *)")
+    parser.add_argument(
+        "--filter", type=any_text, default="*", metavar="GLOB", help="only names that match (default: *)"
+    )
     parser.add_argument("--each-module", action="store_true", help="only the smallest model of every module")
-    parser.add_argument("--shard", default="1/1", metavar="I/N", help="the I-th of N parts of the list")
+    parser.add_argument(
+        "--shard", type=any_text, default="1/1", metavar="I/N", help="the I-th of N parts of the list"
+    )
     parser.add_argument(
         "--dedupe", action="store_true", help="of models with the same module and ops, run the smallest"
     )
-    parser.add_argument("--jobs", type=positive_int, default=1, metavar="N", help="processes (default: 1)")
-    parser.add_argument("--seconds", type=float, default=600, help="time limit a model (default: 600)")
-    parser.add_argument("--gigabytes", type=float, default=10, help="memory limit a model (default: 10)")
+    parser.add_argument("--jobs", type=processes, default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument(
-        "-o", "--out", required=True, metavar="OUT", help="JSON file of rows, kept after every model"
+        "--seconds", type=seconds, default=600, metavar="S", help="time limit a model (default: 600)"
     )
-    parser.add_argument("--markdown", metavar="FILE", help="also write the table")
+    parser.add_argument(
+        "--gigabytes", type=gigabytes, default=10, metavar="GB", help="memory limit a model (default: 10)"
+    )
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=output_path,
+        required=True,
+        metavar="OUT",
+        help="JSON file of rows, kept after every model",
+    )
+    parser.add_argument("--markdown", type=output_path, metavar="FILE", help="also write the table")
     parser.add_argument("--json", action="store_true", help="print the rows")
     parser.set_defaults(run=run)
 
@@ -106,8 +119,15 @@ def _choose(args: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
 
 def _shard(specs: list[str], text: str) -> list[str]:
     from intertwine.errors import InputError
+    from intertwine.numbers import count
+    from intertwine.text import quoted
 
-    part, _, whole = text.partition("/")
-    if not (part.isdecimal() and whole.isdecimal() and 1 <= int(part) <= int(whole)):
-        raise InputError(f"cannot read the shard {text!r}", do="write I/N with 1 <= I <= N, as in 1/4")
-    return specs[int(part) - 1 :: int(whole)]
+    try:
+        part, whole = map(count, text.split("/"))
+        if part > whole:
+            raise ValueError
+    except ValueError as error:
+        raise InputError(
+            f"cannot read the shard {quoted(text)}", do="write I/N with 1 <= I <= N, as in 1/4"
+        ) from error
+    return specs[part - 1 :: whole]

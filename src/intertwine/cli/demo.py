@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from intertwine.cli.arguments import output_path
+
 
 def add_parser(subparsers: Any) -> None:
     """Declare the arguments."""
@@ -15,7 +17,9 @@ def add_parser(subparsers: Any) -> None:
         epilog="examples:\n  intertwine demo\n  intertwine demo -o somewhere.html --json",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("-o", "--out", default="report.html", metavar="FILE", help="(default: report.html)")
+    parser.add_argument(
+        "-o", "--out", type=output_path, default="report.html", metavar="FILE", help="(default: report.html)"
+    )
     parser.add_argument("--json", action="store_true", help="print plain data")
     parser.set_defaults(run=run)
 

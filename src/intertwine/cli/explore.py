@@ -7,13 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from intertwine import numbers
 from intertwine.cli.arguments import (
+    Checked,
     add_data_arguments,
     add_model_arguments,
+    input_path,
     load_dataset,
     load_model,
+    momentum,
+    output_path,
     positive_float,
     positive_int,
+    seconds,
 )
 from intertwine.errors import InputError
 
@@ -59,22 +65,32 @@ def _add_search_arguments(parser: argparse.ArgumentParser) -> None:
         "--inputs", type=positive_int, metavar="N", help="size of C (default: by cost, 8 to 1024)"
     )
     search.add_argument("--optimizer", choices=("sgd", "adam", "lbfgs"), default="adam", help="default: adam")
-    search.add_argument("--lr", type=float, help="learning rate (default: sgd 0.015, adam 0.01, lbfgs 1)")
-    search.add_argument("--momentum", type=float, default=0.0, help="of sgd (default: 0)")
+    search.add_argument(
+        "--lr",
+        type=positive_float,
+        metavar="RATE",
+        help="learning rate (default: sgd 0.015, adam 0.01, lbfgs 1)",
+    )
+    search.add_argument("--momentum", type=momentum, default=0.0, metavar="M", help="of sgd (default: 0)")
     search.add_argument("--steps", type=positive_int, metavar="N", help="most steps (default: by cost)")
     search.add_argument(
-        "--seconds", type=positive_float, default=60.0, metavar="S",
+        "--seconds", type=seconds, default=60.0, metavar="S",
         help="about how long searching, and evaluating, may take by default (default: 60 each)",
     )  # fmt: skip
     search.add_argument("--population", type=positive_int, metavar="N", help="starts that run together")
     search.add_argument(
-        "--tolerance", type=float, help="J of a found point (default: variance of outputs / 1000)"
+        "--tolerance",
+        type=positive_float,
+        metavar="J",
+        help="J of a found point (default: variance of outputs / 1000)",
     )
     search.add_argument(
         "--starts", choices=("auto", "random", "perturbed"), default="auto",
         help="auto (default): random where affordable, then nearer and nearer to theta",
     )  # fmt: skip
-    search.add_argument("--spread", type=float, help="of perturbed starts (default: 0.5)")
+    search.add_argument(
+        "--spread", type=positive_float, metavar="S", help="of perturbed starts (default: 0.5)"
+    )
     search.add_argument(
         "--batch-norm", choices=("stored", "batch"), default="stored",
         help="statistics of batch norm: those of the model, or of C (default: stored)",
@@ -83,16 +99,25 @@ def _add_search_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_picture_arguments(parser: argparse.ArgumentParser) -> None:
     picture = parser.add_argument_group("picture")
-    picture.add_argument("--dim", type=int, default=2, help="dimension of the plane, 1 to 4 (default: 2)")
+    picture.add_argument(
+        "--dim",
+        type=Checked(numbers.Whole(1, 4)),
+        default=2,
+        metavar="N",
+        help="dimension of the plane, 1 to 4 (default: 2)",
+    )
     picture.add_argument(
         "--points", type=positive_int, metavar="N", help="grid points along an axis (default: by cost)"
     )
     picture.add_argument(
         "--bound",
-        type=float,
+        type=positive_float,
+        metavar="B",
         help="the grid goes from -BOUND to BOUND (default: shows the points and the level)",
     )
-    picture.add_argument("--epsilon", type=float, help="level of the set (default: 10 x tolerance)")
+    picture.add_argument(
+        "--epsilon", type=positive_float, metavar="J", help="level of the set (default: 10 x tolerance)"
+    )
     picture.add_argument(
         "--full", action="store_true", help="evaluate every grid point, not only near the level"
     )
@@ -100,7 +125,7 @@ def _add_picture_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory", type=positive_int, default=512, metavar="MB", help="bound (default: 512)"
     )
     picture.add_argument(
-        "--plane", nargs="+", default=["equivalents"], metavar="WHAT",
+        "--plane", type=input_path, nargs="+", default=["equivalents"], metavar="WHAT",
         help="equivalents (default), random (filter-normalised), or 2 to 5 weights files",
     )  # fmt: skip
     picture.add_argument(
@@ -111,9 +136,16 @@ def _add_picture_arguments(parser: argparse.ArgumentParser) -> None:
     )
     picture.add_argument("--no-orbit", action="store_true", help="do not infer symmetries and draw the orbit")
     picture.add_argument("--png", action="store_true", help="also write each figure as PNG beside the page")
-    picture.add_argument("--save", metavar="DIR", help="also keep sample, plane and landscape as files")
     picture.add_argument(
-        "-o", "--output", metavar="FILE", default="explore.html", help="default: explore.html"
+        "--save", type=output_path, metavar="DIR", help="also keep sample, plane and landscape as files"
+    )
+    picture.add_argument(
+        "-o",
+        "--output",
+        type=output_path,
+        metavar="FILE",
+        default="explore.html",
+        help="default: explore.html",
     )
     picture.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -123,10 +155,8 @@ def run(args: argparse.Namespace) -> int | None:
     from intertwine.explore import find_topology, plan_evaluation
     from intertwine.explore.budget import plan_points
     from intertwine.explore.grid import Grid
-    from intertwine.explore.plane import check_dim
 
-    check_dim(args.dim)
-    _check_numbers(args)
+    _check_folder(args)
     source = load_model(args)
     objective = _objective(args, source)
     sample, plane = _plane(args, objective, source)
@@ -146,12 +176,7 @@ def run(args: argparse.Namespace) -> int | None:
     return 0
 
 
-def _check_numbers(args: argparse.Namespace) -> None:
-    for name in ("epsilon", "bound", "tolerance", "lr", "spread"):
-        value = getattr(args, name)
-        if value is not None and not 0 < value < float("inf"):
-            so = "J is never negative" if name in ("epsilon", "tolerance") else ""
-            raise InputError(f"--{name} must be positive, not {value}", so=so)
+def _check_folder(args: argparse.Namespace) -> None:
     folder = Path(args.output).absolute().parent
     if not folder.is_dir():
         raise InputError(f"the folder of {args.output} does not exist", do="make it, or choose another -o")

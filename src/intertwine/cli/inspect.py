@@ -15,7 +15,7 @@ examples:
 
 def add_parser(subparsers: Any) -> None:
     """Declare the arguments."""
-    from intertwine.cli.arguments import add_model_arguments
+    from intertwine.cli.arguments import add_model_arguments, any_text, output_path
 
     parser = subparsers.add_parser(
         "inspect",
@@ -25,8 +25,12 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_model_arguments(parser)
-    parser.add_argument("--explain", metavar="AXIS", help="why the channels of one axis are together")
-    parser.add_argument("-o", "--out", metavar="FILE.html", help="also prove it and write a page")
+    parser.add_argument(
+        "--explain", type=any_text, metavar="AXIS", help="why the channels of one axis are together"
+    )
+    parser.add_argument(
+        "-o", "--out", type=output_path, metavar="FILE.html", help="also prove it and write a page"
+    )
     parser.add_argument("--json", action="store_true", help="print plain data")
     parser.set_defaults(run=run)
 

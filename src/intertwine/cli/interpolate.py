@@ -10,9 +10,12 @@ from intertwine.cli.arguments import (
     MODEL_HELP,
     add_data_arguments,
     add_device_arguments,
+    input_path,
     input_shape,
     load_dataset,
     load_side,
+    model_spec,
+    output_path,
     positive_int,
 )
 from intertwine.errors import InputError
@@ -41,9 +44,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("models", metavar="MODEL", nargs="+", help="two or more models of one architecture")
     parser.add_argument(
-        "--weights", metavar="FILE", action="append", default=[], help="weights, once for each MODEL in order"
+        "models", type=model_spec, metavar="MODEL", nargs="+", help="two or more models of one architecture"
+    )
+    parser.add_argument(
+        "--weights",
+        type=input_path,
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="weights, once for each MODEL in order",
     )
     parser.add_argument("--input", type=input_shape, metavar="SHAPE", help="example input, such as 1x3x32x32")
     parser.add_argument(
@@ -62,7 +72,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--calibrate", type=positive_int, default=1000, metavar="N",
         help="inputs for statistics and activations (default: 1000)",
     )  # fmt: skip
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the page here")
+    parser.add_argument("-o", "--output", type=output_path, metavar="FILE", help="write the page here")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     add_device_arguments(parser)
     add_data_arguments(parser, required=True)

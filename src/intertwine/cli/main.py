@@ -1,4 +1,4 @@
-"""Dispatch to the verbs, and turn our errors into a message and an exit code."""
+"""Dispatch to the verbs, and turn whatever ends one into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -7,43 +7,175 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
-
-from rich.console import Console
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 import intertwine.cli as verbs
-from intertwine.errors import IntertwineError
+from intertwine.errors import InputError, IntertwineError, ModelError
+from intertwine.interrupts import Terminated, raising_terminated
+from intertwine.text import first_line, shown
 
 # Modules of this package that are shared helpers and not verbs.
 _NOT_VERBS = {"main", "arguments", "output"}
+OUR_BUG = 70  # EX_SOFTWARE of sysexits.h
+INTERRUPTED, TERMINATED = 130, 143
+
+_EPILOG = """\
+intertwine VERB --help shows examples.
+
+exit codes: 0 fine, 1 a verification or a task failed, 2 bad usage or bad input, 3 unsupported,
+  70 a bug of intertwine (--debug shows where), 130 interrupted, 143 terminated
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's, with messages that are safe to show."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(2, f"{self.prog}: error: {_cut(shown(message))}\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole parser: one subparser a verb, in alphabetical order."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="intertwine",
         description="Infer, prove and use the weight-space symmetries of any PyTorch model.",
-        epilog="intertwine VERB --help shows examples.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for info in pkgutil.iter_modules(verbs.__path__):
         if info.name not in _NOT_VERBS:
             importlib.import_module(f"intertwine.cli.{info.name}").add_parser(subparsers)
+    for each in [parser, *commands(parser).values()]:
+        # SUPPRESS: the default of a subparser would overwrite what stands before the verb
+        each.add_argument(
+            "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
+        )
     return parser
+
+
+def commands(parser: argparse.ArgumentParser, prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Parser]:
+    """Every command below a parser: its words, and its own parser.
+
+    >>> ("zoo", "list") in commands(build_parser())
+    True
+    """
+    found: dict[tuple[str, ...], Parser] = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, child in action.choices.items():
+                found |= commands(child, (*prefix, name)) or {(*prefix, name): child}
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    args = build_parser().parse_args(argv)
-    log = Console(stderr=True)
+    _print_anything()
     try:
-        return int(args.run(args) or 0)
-    except IntertwineError as error:
-        log.print(f"{type(error).__name__}: {error}", markup=False, highlight=False, soft_wrap=True)
-        return error.exit_code
+        with raising_terminated():
+            try:
+                args = build_parser().parse_args(argv)
+            except SystemExit as end:  # argparse has said what is wrong with the usage, or printed the help
+                return int(end.code or 0)
+            return _run(args)
+    except Terminated:
+        _say("terminated")
+        return TERMINATED
     except KeyboardInterrupt:
-        log.print("interrupted", markup=False)
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _say("interrupted")
+        return INTERRUPTED
+
+
+def _run(args: argparse.Namespace) -> int:
+    try:
+        code = int(args.run(args) or 0)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        raise
+    except BrokenPipeError:  # the reader has seen enough, as in `| head`
         return 0
+    except BaseException as error:
+        if getattr(args, "debug", False):
+            _say(traceback.format_exc())
+        return _report(error)
+    finally:
+        _let_go_of_stdout()
+
+
+def _report(error: BaseException) -> int:
+    """Say what ended the command; the exit code."""
+    known = _as_ours(error)
+    if known is not None:
+        _say(f"{type(known).__name__}: {known}")
+        return known.exit_code
+    _say(
+        f"{type(error).__name__}: {first_line(error)} [{_place(error)}]: this is a bug of intertwine; please "
+        "report this line and the command (--debug shows the traceback)"
+    )
+    return OUR_BUG
+
+
+def _as_ours(error: BaseException) -> IntertwineError | None:
+    """What is not a bug, whoever raised it: our errors, code of others that exits, no memory, no disk."""
+    if isinstance(error, IntertwineError):
+        return error
+    if isinstance(error, SystemExit):  # we never exit in the middle; a return code of 0 would be a lie
+        return ModelError(f"the model's code ended the command: {first_line(error)}", do="remove sys.exit")
+    if isinstance(error, MemoryError) or _is_out_of_memory(error):
+        return InputError(
+            f"the memory is not enough: {first_line(error)}", do="give less data, or smaller inputs"
+        )
+    if isinstance(error, OSError) and error.strerror:
+        named = f"{error.filename}: " if error.filename else ""
+        return InputError(f"{named}{error.strerror}")
+    return None
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """torch has no class of its own for it on the CPU."""
+    text = str(error) if isinstance(error, RuntimeError) else ""
+    return "can't allocate memory" in text or "out of memory" in text
+
+
+def _place(error: BaseException) -> str:
+    """The last line of ours that the error passed through, as `merge/plan.py:88`."""
+    ours = [f for f in _frames(error) if f"{os.sep}intertwine{os.sep}" in f.filename]
+    last = ours[-1] if ours else next(iter(reversed(list(_frames(error)))), None)
+    if last is None:
+        return "?"
+    return f"{last.filename.rpartition(f'{os.sep}intertwine{os.sep}')[2]}:{last.lineno}"
+
+
+def _frames(error: BaseException) -> Iterator[traceback.FrameSummary]:
+    yield from traceback.extract_tb(error.__traceback__)
+
+
+def _say(text: str) -> None:
+    print(shown(text), file=sys.stderr)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 2000 else text[:2000] + f"... ({len(text):,} characters)"
+
+
+def _print_anything() -> None:
+    """What the terminal's encoding lacks is escaped, not an error."""
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _let_go_of_stdout() -> None:
+    """What cannot be written is dropped now: Python would complain at the very end, with exit code 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,6 +8,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from intertwine.cli.arguments import any_text, output_path
 from intertwine.errors import InputError
 
 _EPILOG = """examples:
@@ -30,12 +31,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", nargs="?", metavar="RECIPE", help="a name from --list")
+    parser.add_argument("name", type=any_text, nargs="?", metavar="RECIPE", help="a name from --list")
     parser.add_argument("--list", action="store_true", help="list the recipes and stop")
     parser.add_argument("--preset", choices=("quick", "paper"), help="default: as --list says")
     parser.add_argument("--quick", action="store_const", const="quick", dest="preset", help="--preset quick")
     parser.add_argument(
-        "-o", "--output", metavar="DIR", default="reproduced", help="folder (default: reproduced)"
+        "-o",
+        "--output",
+        type=output_path,
+        metavar="DIR",
+        default="reproduced",
+        help="folder (default: reproduced)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)

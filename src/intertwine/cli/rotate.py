@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from intertwine.cli.arguments import add_data_arguments, add_model_arguments, load_model
+from intertwine.cli.arguments import (
+    add_data_arguments,
+    add_model_arguments,
+    any_text,
+    load_model,
+    nonnegative_float,
+    positive_float,
+    whole_number,
+)
 from intertwine.cli.stitch import add_training_data, training_and_test
 
 _EPILOG = """examples:
@@ -28,13 +36,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_model_arguments(parser)
-    parser.add_argument("--at", required=True, metavar="LAYER", help="the value to act on")
+    parser.add_argument("--at", type=any_text, required=True, metavar="LAYER", help="the value to act on")
     parser.add_argument(
         "--by", choices=["group", "orthogonal", "identity"], default="group", help="(default: group)"
     )
-    parser.add_argument("--epochs", type=int, default=5, metavar="N", help="of fine-tuning (default: 5)")
-    parser.add_argument("--lr", type=float, default=1e-3, metavar="RATE", help="of Adam (default: 0.001)")
-    parser.add_argument("--spread", type=float, default=1.0, help="deviation of log-scales (default: 1)")
+    parser.add_argument(
+        "--epochs", type=whole_number, default=5, metavar="N", help="of fine-tuning (default: 5)"
+    )
+    parser.add_argument(
+        "--lr", type=positive_float, default=1e-3, metavar="RATE", help="of Adam (default: 0.001)"
+    )
+    parser.add_argument(
+        "--spread",
+        type=nonnegative_float,
+        default=1.0,
+        metavar="S",
+        help="deviation of log-scales (default: 1)",
+    )
     add_training_data(parser)
     add_data_arguments(parser, required=True)
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")

@@ -5,13 +5,22 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from intertwine import numbers
 from intertwine.cli.arguments import (
+    Checked,
     add_data_arguments,
     add_device_arguments,
     add_pair_arguments,
+    any_text,
+    data_spec,
     load_dataset,
     load_pair,
+    nonnegative_float,
+    normalization,
+    output_path,
+    positive_float,
     positive_int,
+    whole_number,
 )
 from intertwine.errors import InputError
 
@@ -44,16 +53,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_pair_arguments(parser, "the MODEL whose first layers are used", "the MODEL whose last ones are")
-    parser.add_argument("--at", default="all", metavar="LAYER", help="where (default: all)")
-    parser.add_argument("--at-b", metavar="LAYER", help="the layer of B, where it differs")
-    parser.add_argument("--kind", default="full,group", metavar="KINDS", help="(default: full,group)")
+    parser.add_argument("--at", type=any_text, default="all", metavar="LAYER", help="where (default: all)")
+    parser.add_argument("--at-b", type=any_text, metavar="LAYER", help="the layer of B, where it differs")
+    parser.add_argument(
+        "--kind", type=any_text, default="full,group", metavar="KINDS", help="(default: full,group)"
+    )
     parser.add_argument(
         "--skip", choices=["a", "b"], default="a",
         help="whose skip passes a cut inside a residual block (default: a, eq. E.54)",
     )  # fmt: skip
     _add_training(parser)
-    parser.add_argument("--normalize-b", metavar="HOW", help="normalisation of B's inputs, where it differs")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the page here")
+    parser.add_argument(
+        "--normalize-b",
+        type=normalization,
+        metavar="HOW",
+        help="normalisation of B's inputs, where it differs",
+    )
+    parser.add_argument("-o", "--output", type=output_path, metavar="FILE", help="write the page here")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     add_device_arguments(parser)
     add_data_arguments(parser, required=True)
@@ -61,16 +77,26 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _add_training(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--epochs", type=int, default=2, metavar="N", help="0: closed form only (default: 2)")
-    parser.add_argument("--lr", type=float, metavar="RATE", help="learning rate (default: that of the kind)")
-    parser.add_argument("--alpha", default="0.1", help="of -alpha |P|_2; cv chooses it (default: 0.1)")
+    parser.add_argument(
+        "--epochs", type=whole_number, default=2, metavar="N", help="0: closed form only (default: 2)"
+    )
+    parser.add_argument(
+        "--lr", type=positive_float, metavar="RATE", help="learning rate (default: that of the kind)"
+    )
+    parser.add_argument(
+        "--alpha",
+        type=Checked(alpha),
+        default=0.1,
+        metavar="A",
+        help="of -alpha |P|_2; cv chooses it (default: 0.1)",
+    )
     parser.add_argument("--method", choices=["birkhoff", "softsort"], default="birkhoff", help="for P")
     parser.add_argument(
         "--loss", choices=["distill", "labels"], default="distill",
         help="train on the outputs of B, or on labels as in the source (default: distill)",
     )  # fmt: skip
     parser.add_argument(
-        "--enough", type=float, default=1.0, metavar="POINTS",
+        "--enough", type=nonnegative_float, default=1.0, metavar="POINTS",
         help="no training within this many points of the networks on training inputs (default: 1)",
     )  # fmt: skip
     add_training_data(parser)
@@ -79,15 +105,27 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
 def add_training_data(parser: argparse.ArgumentParser) -> None:
     """--train-data, --train-limit, --augment, --flip."""
     parser.add_argument(
-        "--train-data", metavar="DATA", help="(default: the train split of --data, or half of it)"
+        "--train-data",
+        type=data_spec,
+        metavar="DATA",
+        help="(default: the train split of --data, or half of it)",
     )
     parser.add_argument(
         "--train-limit", type=positive_int, default=2000, metavar="N", help="training inputs (default: 2000)"
     )
     parser.add_argument(
-        "--augment", type=int, default=0, metavar="PIXELS", help="move training images by up to so many"
+        "--augment",
+        type=whole_number,
+        default=0,
+        metavar="PIXELS",
+        help="move training images by up to so many",
     )
     parser.add_argument("--flip", action="store_true", help="mirror half of the training images")
+
+
+def alpha(text: str) -> Any:
+    """A number of at least 0, or cv."""
+    return "cv" if text == "cv" else numbers.nonnegative(text)
 
 
 def run(args: argparse.Namespace) -> int | None:
@@ -172,12 +210,8 @@ def _augmented(args: argparse.Namespace, data: Dataset) -> Dataset:
 def _training(args: argparse.Namespace) -> Training:
     from intertwine.stitch import Training
 
-    try:
-        alpha: Any = "cv" if args.alpha == "cv" else float(args.alpha)
-    except ValueError as error:
-        raise InputError(f"alpha {args.alpha!r} is not a number", do="use 0.1, or cv") from error
     return Training(
-        epochs=args.epochs, rate=args.lr, alpha=alpha, method=args.method, loss=args.loss, seed=args.seed
+        epochs=args.epochs, rate=args.lr, alpha=args.alpha, method=args.method, loss=args.loss, seed=args.seed
     )  # fmt: skip
 
 

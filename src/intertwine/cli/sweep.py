@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from intertwine.cli.arguments import positive_int
+from intertwine.cli.arguments import input_path, output_path, processes
 
 if TYPE_CHECKING:
     from intertwine.sweep import Report
@@ -38,8 +38,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("sweep", metavar="SWEEP.yml", help="what to run")
-    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="results and table")
+    parser.add_argument("sweep", type=input_path, metavar="SWEEP.yml", help="what to run")
+    parser.add_argument(
+        "-o", "--output", type=output_path, metavar="DIR", required=True, help="results and table"
+    )
     add_backend_arguments(parser)
     parser.set_defaults(run=run)
 
@@ -50,7 +52,7 @@ def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend", choices=("joblib", "ray"), default="joblib",
         help="processes of this machine, or a Ray cluster (default: joblib)",
     )  # fmt: skip
-    parser.add_argument("--jobs", type=positive_int, metavar="N", help="tasks at once (default: the cores)")
+    parser.add_argument("--jobs", type=processes, metavar="N", help="tasks at once (default: the cores)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 

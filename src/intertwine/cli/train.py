@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING, Any
 from intertwine.cli.arguments import (
     DATA_HELP,
     MODEL_HELP,
+    any_seed,
+    any_text,
+    data_spec,
+    gigabytes,
+    input_path,
+    model_spec,
     normalization,
+    output_path,
     parse_device,
-    positive_float,
     positive_int,
+    processes,
+    side,
 )
 
 if TYPE_CHECKING:
@@ -46,33 +54,48 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", metavar="MODEL", help="NAME of the zoo, or any MODEL, see below")
-    add_training_data_arguments(parser)
-    parser.add_argument("--size", type=positive_int, metavar="N", help="resize and crop image files to NxN")
     parser.add_argument(
-        "--memory", type=positive_float, metavar="GB",
+        "model", type=model_spec, metavar="MODEL", help="NAME of the zoo, or any MODEL, see below"
+    )
+    add_training_data_arguments(parser)
+    parser.add_argument("--size", type=side, metavar="N", help="resize and crop image files to NxN")
+    parser.add_argument(
+        "--memory", type=gigabytes, metavar="GB",
         help="images that would take more are read from their files, batch by batch (default: half of the "
         "machine's)",
     )  # fmt: skip
-    parser.add_argument("-o", "--output", metavar="RUN", required=True, help="the folder of the run")
     parser.add_argument(
-        "--seed", type=int, default=0, help="initial weights, order, augmentation (default: 0)"
+        "-o", "--output", type=output_path, metavar="RUN", required=True, help="the folder of the run"
     )
     parser.add_argument(
-        "--devices", type=positive_int, default=1, metavar="N", help="processes, one a device (default: 1)"
+        "--seed",
+        type=any_seed,
+        default=0,
+        metavar="N",
+        help="initial weights, order, augmentation (default: 0)",
     )
-    parser.add_argument("--device", default="cpu", metavar="DEV", help="cpu, cuda, cuda:1 (default: cpu)")
-    parser.add_argument("--threads", type=positive_int, metavar="N", help="CPU threads (1: bit-equal runs)")
+    parser.add_argument(
+        "--devices", type=processes, default=1, metavar="N", help="processes, one a device (default: 1)"
+    )
+    parser.add_argument(
+        "--device", type=any_text, default="cpu", metavar="DEV", help="cpu, cuda, cuda:1 (default: cpu)"
+    )
+    parser.add_argument("--threads", type=processes, metavar="N", help="CPU threads (1: bit-equal runs)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(run=run)
 
 
 def add_training_data_arguments(parser: argparse.ArgumentParser) -> None:
     """--data, --test, --recipe and what belongs to them: what `train` and `zoo train` share."""
-    parser.add_argument("--data", metavar="DATA", required=True, help="the data set, see below")
-    parser.add_argument("--test", metavar="DATA", help="the test data, where DATA has no test split")
+    parser.add_argument(
+        "--data", type=data_spec, metavar="DATA", required=True, help="the data set, see below"
+    )
+    parser.add_argument(
+        "--test", type=data_spec, metavar="DATA", help="the test data, where DATA has no test split"
+    )
     parser.add_argument(
         "--recipe",
+        type=input_path,
         default="fast",
         metavar="RECIPE",
         help="FILE.yml, or a name of the package (default: fast)",

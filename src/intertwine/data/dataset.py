@@ -12,6 +12,8 @@ from torch import Tensor
 
 from intertwine.errors import DataError
 
+MOST_CLASSES = 1_000_000
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -75,17 +77,31 @@ def assert_well_formed(raw: Raw, where: str) -> None:
         raise DataError(f"{len(images)} images but labels of shape {labels.shape}", where=where)
     if not len(images):
         raise DataError("the data set is empty", where=where)
-    if images.ndim not in (2, 4):
+    assert_labels(labels, raw.classes, where)
+    if images.ndim not in (2, 4) or 0 in images.shape:
         raise DataError(
             f"images of shape {images.shape}",
             where=where,
             do="give N x C x H x W, N x H x W x C, N x H x W or N x D",
         )
-    if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
+    if np.issubdtype(images.dtype, np.floating):
+        if not np.isfinite(images).all():
+            raise DataError("some image values are NaN or infinite", where=where)
+        if max(images.max(), -images.min()) > np.finfo(np.float32).max:
+            raise DataError("some image values overflow float32", where=where, do="scale them to [0, 1]")
+
+
+def assert_labels(labels: np.ndarray, classes: tuple[str, ...] | None, where: str) -> None:
+    """Raise DataError unless the labels count classes: whole numbers from 0, within reason."""
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(f"labels must be integers from 0, not {labels.dtype}", where=where)
+    if labels.min() < 0:
+        raise DataError(f"labels must be integers from 0, not {labels.min()}", where=where)
+    if classes is not None and labels.max() >= len(classes):
+        raise DataError(f"label {labels.max()} but only {len(classes)} class names", where=where)
+    if labels.max() >= MOST_CLASSES:
         raise DataError(
-            f"labels must be integers from 0 (found {labels.dtype}, minimum {labels.min()})", where=where
+            f"the label {labels.max()}: labels number the classes, at most {MOST_CLASSES:,}",
+            where=where,
+            do="number the classes from 0",
         )
-    if raw.classes is not None and labels.max() >= len(raw.classes):
-        raise DataError(f"label {labels.max()} but only {len(raw.classes)} class names", where=where)
-    if np.issubdtype(images.dtype, np.floating) and not np.isfinite(images).all():
-        raise DataError("some image values are NaN or infinite", where=where)

@@ -10,6 +10,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from intertwine.errors import DataError, MissingExtra
+from intertwine.reading import check_memory, existing_file, parsing
+
+# Formats of pictures; Pillow would hand other files to other programs (PostScript) or rarely used decoders.
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+MOST_PIXELS = 2**26  # below the number at which Pillow itself warns
 
 Item: TypeAlias = bytes | Path | Any  # bytes of a file, a file, or a PIL image
 
@@ -30,7 +35,12 @@ def decode(
 
     With `size` the short side is resized to it and the centre is cut out. Without it all images must agree.
     """
-    images = [_open(name, item, size) for name, item in items]
+    images, used = [], 0
+    for name, item in items:
+        image = _open(name, item, size)
+        used += 3 * image.width * image.height
+        check_memory(used, "the images", DataError, "give --limit N, or --size N")
+        images.append((name, image))
     if not images:
         raise DataError("there are no images to decode")
     if channels is None:
@@ -46,27 +56,35 @@ def decode(
     return pixels[:, None] if pixels.ndim == 3 else np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
 
 
-def _open(name: str, item: Any, size: int | None) -> tuple[str, Any]:
+def _open(name: str, item: Any, size: int | None) -> Any:
     Image = pillow()
-    try:
+    if isinstance(item, Path):
+        existing_file(item, "image", DataError)
+    with parsing(f"the image {name}", DataError):
         if isinstance(item, Image.Image):
             image = item
-        elif isinstance(item, Path):
-            with Image.open(
-                item
-            ) as file:  # closed here: a folder may hold more images than a process may open
-                image = file.copy()
         else:
-            image = Image.open(io.BytesIO(item))
+            # closed here: a folder may hold more images than a process may open
+            source = item if isinstance(item, Path) else io.BytesIO(item)
+            with Image.open(source, formats=FORMATS) as file:
+                if file.width * file.height > MOST_PIXELS:  # known before anything is unpacked
+                    raise DataError(
+                        f"the image {name} has {file.width:,} x {file.height:,} pixels, more than "
+                        f"{MOST_PIXELS:,}"
+                    )
+                image = file.copy()
         image = image.convert("L" if image.mode in ("1", "L") else "RGB")
-    except (OSError, ValueError, TypeError, Image.DecompressionBombError) as error:
-        raise DataError(f"cannot decode the image {name}: {error}") from error
-    return name, image if size is None else _resize_and_crop(image, size)
+        return image if size is None else _resize_and_crop(image, size)
 
 
 def _resize_and_crop(image: Any, size: int) -> Any:
     scale = size / min(image.size)
     width, height = (max(size, round(side * scale)) for side in image.size)
+    if width * height > MOST_PIXELS:
+        raise DataError(
+            f"an image of {image.width:,} x {image.height:,} pixels resized to {width:,} x {height:,}",
+            do="give a smaller --size, or leave such images out",
+        )
     left, top = (width - size) // 2, (height - size) // 2
     return image.resize((width, height), pillow().Resampling.BILINEAR).crop(
         (left, top, left + size, top + size)

@@ -10,18 +10,18 @@ fashion-mnist[:DIR]          the four idx files
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import torch
 
-from intertwine.data.dataset import Dataset, Raw, assert_well_formed
+from intertwine import numbers
+from intertwine.data.dataset import Dataset, Raw, assert_labels, assert_well_formed
 from intertwine.data.files import read_imagefolder, read_npz, read_parquet
 from intertwine.data.named import read_digits, read_fashion_mnist, read_torchvision
 from intertwine.data.normalize import normalize_, parse_normalize
 from intertwine.data.streamed import Encoded, Streamed
-from intertwine.errors import DataError, InputError
+from intertwine.errors import DataError
+from intertwine.reading import check_memory, memory_bytes, user_path
+from intertwine.text import quoted
 
 SOURCES = (
     "digits",
@@ -54,35 +54,34 @@ def load_data(
     ((5, 1, 8, 8), 10)
     """
     for name, value in (("limit", limit), ("batch", batch), ("size", size)):
-        if value is not None and value < 1:
-            raise InputError(f"{name} must be at least 1, not {value}")
+        if value is not None:
+            numbers.count(value, name)
     statistics = parse_normalize(normalize)
     raw = _read(spec, split=split, limit=limit, size=size)
     if isinstance(raw, Encoded):
         if not len(raw.items):
             raise DataError("the data set is empty", where=spec)
         needed = 4 * len(raw.items) * raw.sample()[0].size
-        if needed > (_half_of_memory() if memory is None else memory):
-            assert_well_formed(Raw(np.empty((len(raw.items), 0)), raw.labels, raw.classes), spec)
+        if needed > (0.5 * memory_bytes() if memory is None else memory):
+            assert_labels(raw.labels, raw.classes, spec)
             labels, classes = _labels(raw)
             return Streamed(spec, raw, labels, classes, batch, statistics)
         raw = Raw(raw.decoded(), raw.labels, raw.classes)
     assert_well_formed(raw, spec)
-    images = torch.from_numpy(np.ascontiguousarray(raw.images)).to(torch.float32)
+    check_memory(4.0 * raw.images.size, f"the images of {spec}", DataError, "give --limit N")
+    # numpy converts what torch does not know: long doubles, the other byte order. The copy is ours to change.
+    images = torch.from_numpy(np.array(raw.images, dtype=np.float32, order="C"))
     if raw.images.dtype == np.uint8:
         images.div_(255)
-    elif images.data_ptr() == raw.images.ctypes.data:
-        images = images.clone()
-    return Dataset(spec, normalize_(images, statistics), *_labels(raw), batch)
+    images = normalize_(images, statistics)
+    if not torch.isfinite(images).all():
+        raise DataError("normalised, some image values are NaN or infinite", where=spec)
+    return Dataset(spec, images, *_labels(raw), batch)
 
 
 def _labels(raw: Raw | Encoded) -> tuple[torch.Tensor, tuple[str, ...]]:
     labels = torch.from_numpy(raw.labels.astype(np.int64))
     return labels, raw.classes or tuple(map(str, range(int(labels.max()) + 1)))
-
-
-def _half_of_memory() -> float:
-    return 0.5 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _read(spec: str, *, split: str, limit: int | None, size: int | None) -> Raw | Encoded:
@@ -94,11 +93,10 @@ def _read(spec: str, *, split: str, limit: int | None, size: int | None) -> Raw 
     if kind == "torchvision" and ":" in rest:
         name, _, root = rest.partition(":")
         return read_torchvision(name, root, split=split, limit=limit, size=size)
-    path = Path(rest).expanduser()
     if rest and kind == "parquet":
-        return read_parquet(path, limit=limit, size=size)
+        return read_parquet(user_path(rest, DataError), limit=limit, size=size)
     if rest and kind == "npz":
-        return read_npz(path, split=split, limit=limit)
+        return read_npz(user_path(rest, DataError), split=split, limit=limit)
     if rest and kind == "imagefolder":
-        return read_imagefolder(path, split=split, limit=limit, size=size)
-    raise DataError(f"cannot read the data source {spec!r}", do=f"write one of {', '.join(SOURCES)}")
+        return read_imagefolder(user_path(rest, DataError), split=split, limit=limit, size=size)
+    raise DataError(f"cannot read the data source {quoted(spec)}", do=f"write one of {', '.join(SOURCES)}")

@@ -11,6 +11,8 @@ import numpy as np
 from intertwine.data.dataset import Raw
 from intertwine.data.files import read_idx, read_items
 from intertwine.errors import DataError, NotFound
+from intertwine.reading import parsing, user_path
+from intertwine.text import quoted
 
 FASHION_CLASSES = tuple(
     "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot".split(",")
@@ -24,6 +26,12 @@ FASHION_FOLDERS = (
     "data/FashionMNIST/raw",
 )
 _DIGITS_TEST = 500
+# Those that read no pickles, or only after comparing their hash: data never runs code.
+VISION = tuple(
+    "Caltech101 Caltech256 CIFAR10 CIFAR100 Country211 DTD EMNIST EuroSAT FashionMNIST FGVCAircraft "
+    "Flowers102 Food101 GTSRB ImageNet Imagenette KMNIST MNIST Omniglot OxfordIIITPet QMNIST RenderedSST2 "
+    "SEMEION StanfordCars STL10 SUN397 SVHN USPS".split()
+)
 
 
 def read_digits(*, split: str, limit: int | None) -> Raw:
@@ -44,12 +52,14 @@ def read_digits(*, split: str, limit: int | None) -> Raw:
 def read_fashion_mnist(folder: str, *, split: str, limit: int | None) -> Raw:
     """The idx files of Fashion-MNIST in `folder`, or where they usually are."""
     stem = "train" if split == "train" else "t10k"
-    folders = [Path(f).expanduser() for f in ([folder] if folder else FASHION_FOLDERS)]
+    folders = [user_path(f, DataError) for f in ([folder] if folder else FASHION_FOLDERS)]
     for place in folders:
         images = _idx_file(place, f"{stem}-images-idx3-ubyte")
         labels = _idx_file(place, f"{stem}-labels-idx1-ubyte")
         if images and labels:
             pixels, targets = read_idx(images, limit=limit), read_idx(labels, limit=limit)
+            if pixels.ndim != 3:
+                raise DataError(f"{images} holds arrays of shape {pixels.shape[1:]}, not images")
             return Raw(pixels[:, None], targets.astype(np.int64), FASHION_CLASSES)
     raise DataError(
         f"no Fashion-MNIST {stem} files (looked in {', '.join(map(str, folders))})",
@@ -60,7 +70,8 @@ def read_fashion_mnist(folder: str, *, split: str, limit: int | None) -> Raw:
 
 def _idx_file(folder: Path, stem: str) -> Path | None:
     candidates = (folder / f"{stem}.gz", folder / stem)
-    return next((path for path in candidates if path.is_file()), None)
+    with parsing(f"the folder {quoted(str(folder))}", DataError):
+        return next((path for path in candidates if path.exists()), None)
 
 
 def read_torchvision(name: str, root: str, *, split: str, limit: int | None, size: int | None) -> Raw:
@@ -68,28 +79,20 @@ def read_torchvision(name: str, root: str, *, split: str, limit: int | None, siz
     from intertwine.zoo.vision_shim import import_vision
 
     datasets = import_vision("torchvision.datasets")
-    if name not in datasets.__all__ or not inspect.isclass(getattr(datasets, name, None)):
+    if name not in VISION:
         raise NotFound(
-            f"torchvision has no data set {name!r}", do="write it as torchvision does: CIFAR10, MNIST, ..."
+            f"torchvision has no data set {quoted(name)} of labelled images that can be read safely",
+            do=f"write one of {', '.join(VISION)}",
         )
     factory = getattr(datasets, name)
     parameters = inspect.signature(factory).parameters
-    kwargs: dict[str, Any] = {"root": root}
+    kwargs: dict[str, Any] = {"root": str(user_path(root or ".", DataError))}
     if "download" in parameters:
         kwargs["download"] = False
     if "train" in parameters:
         kwargs["train"] = split == "train"
     elif "split" in parameters:
         kwargs["split"] = split
-    try:
-        items = factory(**kwargs)
-        return read_items(items, limit=limit, size=size)
-    except DataError:
-        raise
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(
-            f"cannot read torchvision:{name} from {root}: {reason}",
-            where=str(Path(root).absolute()),
-            do="put the files there as torchvision's documentation says (nothing is downloaded)",
-        ) from error
+    do = "put the files there as torchvision's documentation says (nothing is downloaded)"
+    with parsing(f"torchvision:{name} from {root}", DataError, do=do):
+        return read_items(factory(**kwargs), limit=limit, size=size)

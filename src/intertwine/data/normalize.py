@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor
 
 from intertwine.errors import DataError, InputError
+from intertwine.numbers import Several, finite, positive
+from intertwine.text import quoted
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -28,13 +28,13 @@ def parse_normalize(text: str) -> Statistics | None:
     if text in PRESETS:
         return PRESETS[text]
     try:
-        mean, std = (tuple(float(part) for part in side.split(",")) for side in text.split("/"))
+        means, stds = text.split("/")
+        mean, std = Several(finite)(means), Several(positive)(stds)
     except ValueError:
         mean, std = (), ()
-    numbers = all(map(math.isfinite, (*mean, *std))) and all(s > 0 for s in std)
-    if not mean or len(mean) != len(std) or not numbers:
+    if not mean or len(mean) != len(std):
         raise InputError(
-            f"cannot read the normalisation {text!r}",
+            f"cannot read the normalisation {quoted(text)}",
             do=f"use one of {', '.join(PRESETS)}, or means/stds as in 0.5,0.5,0.5/0.2,0.2,0.2",
         )
     return mean, std

@@ -16,9 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from intertwine import numbers
 from intertwine.errors import InputError, NotFound
-from intertwine.train.lines import Located, build, read_text, read_yaml
-from intertwine.train.recipe import Recipe, read_recipe, recipe_names
+from intertwine.reading import read_text
+from intertwine.text import quoted
+from intertwine.train.lines import Located, build, read_yaml
+from intertwine.train.recipe import Recipe, check_normalize, read_recipe, recipe_names
+
+MOST_SEEDS = 100_000
+_SEEDS = "write 0-9, 7 or 0-2,5"
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class TrainPart:
         if not self.models:
             raise InputError("models is empty")
         parse_seeds(self.seeds)
+        _counts(self, *(name for name in ("classes", "limit") if getattr(self, name) is not None))
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,8 @@ class ComparePart:
                 find_measure(name)
             except NotFound as error:
                 raise InputError(f"measures: {error.what}", do=error.do) from error
-        if not 1 <= self.shards <= self.inputs:
+        _counts(self, "inputs", "shards")
+        if self.shards > self.inputs:
             raise InputError(f"shards must lie between 1 and inputs ({self.inputs}), not {self.shards}")
 
 
@@ -69,8 +77,15 @@ class MergePart:
     """Iterative feature merging of every network, and the accuracy on the first `inputs` test inputs."""
 
     betas: tuple[float, ...] = (0.05, 0.1, 0.2)
-    method: str = "ifm"
+    method: Literal["moments", "ifm", "ward", "folding", "magnitude"] = "ifm"
     inputs: int = 1000
+
+    def __post_init__(self) -> None:
+        _counts(self, "inputs")
+        if not self.betas:
+            raise InputError("betas is empty")
+        for beta in self.betas:
+            numbers.fraction(beta, "betas")
 
 
 @dataclass(frozen=True)
@@ -86,8 +101,15 @@ class StitchPart:
     def __post_init__(self) -> None:
         from intertwine.stitch import parse_kind
 
+        _counts(self, "train_inputs", "inputs")
+        numbers.whole(self.epochs, "epochs")
+        if not self.kinds:
+            raise InputError("kinds is empty")
         for kind in self.kinds:
-            parse_kind(kind)
+            try:
+                parse_kind(kind)
+            except InputError as error:
+                raise InputError(f"kinds: {error.what}", do=error.do) from error
 
 
 @dataclass(frozen=True)
@@ -100,8 +122,8 @@ class AlignPart:
     inputs: int = 1000
 
     def __post_init__(self) -> None:
-        if self.points < 3:
-            raise InputError(f"points is {self.points}: a line needs its ends and a middle")
+        _counts(self, "inputs")
+        numbers.Whole(3, 10_000)(self.points, "points")  # a line needs its ends and a middle
 
 
 @dataclass(frozen=True)
@@ -119,6 +141,10 @@ class Sweep:
     about: str = ""
     folder: str = "."
 
+    def __post_init__(self) -> None:
+        if self.normalize is not None:
+            check_normalize(self.normalize)
+
     def recipe(self) -> Recipe:
         """The recipe that `train.recipe` names."""
         name = self.train.recipe
@@ -127,7 +153,7 @@ class Sweep:
 
 def read_sweep(path: str | Path) -> Sweep:
     """The sweep of a YAML file; every error says which line."""
-    return parse_sweep(read_text(path), str(path), Path(path).parent)
+    return parse_sweep(read_text(path, "sweep file"), str(path), Path(path).parent)
 
 
 def parse_sweep(text: str, file: str = "sweep.yml", folder: str | Path = ".") -> Sweep:
@@ -169,10 +195,20 @@ def parse_seeds(text: str) -> list[int]:
     """
     seeds: list[int] = []
     for part in text.split(","):
-        low, _, high = part.strip().partition("-")
-        if not low.isdecimal() or (high and not high.isdecimal()) or ("-" in part and not high):
-            raise InputError(f"seeds cannot be read from {text!r}", do="write 0-9, 7 or 0-2,5")
-        seeds += range(int(low), int(high or low) + 1)
+        first, dash, last = part.strip().partition("-")
+        try:
+            low = numbers.seed(first)
+            high = numbers.seed(last) if dash else low
+        except InputError as error:
+            raise InputError(f"seeds cannot be read from {quoted(text)}: {error.what}", do=_SEEDS) from error
+        if high - low + len(seeds) >= MOST_SEEDS:
+            raise InputError(f"seeds {quoted(text)} are more than {MOST_SEEDS:,}", do="sweep them in parts")
+        seeds += range(low, high + 1)
     if not seeds or len(set(seeds)) != len(seeds):
-        raise InputError(f"seeds {text!r} are empty or repeat", do="write 0-9, 7 or 0-2,5")
+        raise InputError(f"seeds {quoted(text)} are empty or repeat", do=_SEEDS)
     return seeds
+
+
+def _counts(part: Any, *names: str) -> None:
+    for name in names:
+        numbers.count(getattr(part, name), name)

@@ -18,6 +18,7 @@ import torch
 from torch import fx, nn
 
 from intertwine.errors import ExportFailed, ModelError
+from intertwine.text import first_line
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
             program = torch.export.export(copied, inputs, named, strict=False).run_decompositions({})
     except Exception as error:
         raise ExportFailed(
-            f"torch.export cannot trace the model: {_first_line(error)}",
+            f"torch.export cannot trace the model: {first_line(error)}",
             where=type(model).__name__,
             so="its symmetries cannot be inferred",
             do="remove data-dependent control flow from forward, or trace a submodule",
@@ -84,7 +85,7 @@ def _assert_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
             copied(*copy.deepcopy(args), **copy.deepcopy(kwargs))
     except (Exception, SystemExit) as error:  # a forward that calls sys.exit must not end the command with 0
         raise ModelError(
-            f"the model does not run on the example: {_first_line(error)}",
+            f"the model does not run on the example: {first_line(error)}",
             where=type(model).__name__ + ", example " + describe(args),
             do="give an example that fits (--input 1x3x32x32)",
         ) from error
@@ -96,7 +97,7 @@ def eval_copy(model: nn.Module) -> nn.Module:
         return copy.deepcopy(model).eval()
     except Exception as error:
         raise ModelError(
-            f"the model cannot be copied: {_first_line(error)}",
+            f"the model cannot be copied: {first_line(error)}",
             where=type(model).__name__,
             so="it cannot be traced without touching it",
             do="use torch.nn.utils.parametrizations in place of the old weight_norm and spectral_norm",
@@ -150,12 +151,6 @@ def _aliases(model: nn.Module) -> dict[str, str]:
     for name, tensor in named:
         alias[name] = first.setdefault(id(tensor), name)
     return alias
-
-
-def _first_line(error: BaseException) -> str:
-    if isinstance(error, SystemExit):
-        return f"its code called sys.exit({error.code!r})"
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
 @contextmanager

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 import types
 import typing
-from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
+from intertwine import numbers
 from intertwine.errors import InputError, MissingExtra
+from intertwine.reading import parsing
+from intertwine.text import first_line, quoted
 
 T = TypeVar("T")
 
@@ -52,26 +53,17 @@ def yaml() -> Any:
 def read_yaml(text: str, file: str) -> Located:
     """The root node of a YAML text; InputError with the line of a syntax error, or for an empty file."""
     library = yaml()
-    try:
-        node = library.compose(text, Loader=library.SafeLoader)
-    except library.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{file}, line {mark.line + 1}" if mark is not None else file
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise InputError(f"this is not YAML: {problem}", where=where) from error
+    with parsing(file):
+        try:
+            node = library.compose(text, Loader=library.SafeLoader)
+        except library.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            where = f"{file}, line {mark.line + 1}" if mark is not None else file
+            problem = getattr(error, "problem", None) or first_line(error)
+            raise InputError(f"this is not YAML: {problem}", where=where) from error
     if node is None:
         raise InputError("the file is empty", where=file)
     return Located(node, file)
-
-
-def read_text(path: str | Path) -> str:
-    """The text of a file that a user named; InputError says where it looked."""
-    path = Path(path)
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise InputError(f"cannot read {path}: {reason}", where=str(path.absolute())) from error
 
 
 def build(kind: type[T], at: Located, name: str = "the recipe") -> T:
@@ -95,7 +87,9 @@ def build(kind: type[T], at: Located, name: str = "the recipe") -> T:
         if key not in fields:
             near = difflib.get_close_matches(key, fields, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
-            raise where.fail(f"unknown key {key!r} in {name}", f"{hint}the keys are {', '.join(fields)}")
+            raise where.fail(
+                f"unknown key {quoted(key)} in {name}", f"{hint}the keys are {', '.join(fields)}"
+            )
     for key, field in fields.items():
         needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if needed and key not in entries:
@@ -109,7 +103,7 @@ def build(kind: type[T], at: Located, name: str = "the recipe") -> T:
 
 def _line_of(error: InputError, entries: dict[str, tuple[Located, Located]], at: Located) -> str:
     """The line of the key that the complaint starts with, else that of the whole mapping."""
-    key = error.what.split(" ", 1)[0].split(".")[0]
+    key = error.what.split(" ", 1)[0].split(".")[0].rstrip(":")
     return (entries[key][0] if key in entries else at).where
 
 
@@ -121,7 +115,7 @@ def _entries(at: Located, name: str) -> dict[str, tuple[Located, Located]]:
     for key_node, value in at.node.value:
         key = str(key_node.value)
         if key in entries:
-            raise at.at(key_node).fail(f"the key {key!r} appears twice in {name}")
+            raise at.at(key_node).fail(f"the key {quoted(key)} appears twice in {name}")
         entries[key] = (at.at(key_node), at.at(value))
     return entries
 
@@ -136,7 +130,7 @@ def convert(kind: Any, at: Located, name: str) -> Any:
     if origin is Literal:
         value = _scalar(at, name)
         if value not in arguments:
-            raise at.fail(f"{name} is {value!r}", f"choose one of {', '.join(map(str, arguments))}")
+            raise at.fail(f"{name} is {quoted(value)}", f"choose one of {', '.join(map(str, arguments))}")
         return value
     if origin is tuple:
         if at.node.id != "sequence":
@@ -163,25 +157,24 @@ def _optional(kinds: tuple[Any, ...], at: Located, name: str) -> Any:
     return convert(rest[-1], at, name)
 
 
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_WORDS = {bool: "true or false", str: "text"}
+_NUMBERS: dict[type, Any] = {int: numbers.Whole(-numbers.LARGEST), float: numbers.finite}
 
 
 def _number_or_text(kind: Any, at: Located, name: str) -> Any:
     value = _scalar(at, name)
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value):
-            raise at.fail(f"{name} must be finite, not {value}")
-        return float(value)
-    if kind is float and isinstance(value, str):  # YAML 1.1 takes 1e-4, without a dot, for text
+    if kind in _NUMBERS:  # YAML 1.1 takes 1e-4, without a dot, for text
+        if kind is int and isinstance(value, str):
+            raise at.fail(f"{name} must be a whole number, not {quoted(value)}")
         try:
-            return float(value)
-        except ValueError:
-            pass
+            return _NUMBERS[kind](value, name)
+        except InputError as error:
+            raise at.fail(error.what) from error
     if type(value) is kind:
         return value
     if kind is str and at.node.id == "scalar":
         return str(at.node.value)
-    raise at.fail(f"{name} must be {_WORDS[kind]}, not {value!r}")
+    raise at.fail(f"{name} must be {_WORDS[kind]}, not {quoted(value)}")
 
 
 def _scalar(at: Located, name: str) -> Any:
@@ -195,9 +188,10 @@ def plain(at: Located) -> Any:
     library = yaml()
     loader = library.SafeLoader("")
     try:
-        return loader.construct_document(at.node)
-    except library.YAMLError as error:
-        raise at.fail(f"cannot read this: {error}") from error
+        with parsing("this"):  # 2024-13-45 and !!int abc raise what they like
+            return loader.construct_document(at.node)
+    except InputError as error:
+        raise at.fail(error.what) from error
 
 
 def _message(call: Any) -> str:

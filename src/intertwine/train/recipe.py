@@ -17,8 +17,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from intertwine import numbers
 from intertwine.errors import InputError, NotFound
-from intertwine.train.lines import build, read_text, read_yaml
+from intertwine.reading import read_text
+from intertwine.text import quoted
+from intertwine.train.lines import build, read_yaml
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Optimizer:
     decay_norms: bool = True  # False: no weight decay on biases and norm parameters (tensors of one dim)
 
     def __post_init__(self) -> None:
-        _at_least(self, 0, "learning_rate", "turn", "momentum", "weight_decay")
+        _check(self, numbers.nonnegative, "learning_rate", "turn", "weight_decay")
+        _check(self, numbers.below_one, "momentum")
         if self.nesterov and not self.momentum:
             raise InputError("nesterov needs momentum")
         if (self.name == "muon") != (self.turn > 0):
@@ -60,8 +64,10 @@ class Schedule:
     final: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.warmup < 1:
-            raise InputError(f"warmup is a share of the run from 0 to 1, not {self.warmup}")
+        _check(self, numbers.below_one, "warmup")
+        _check(self, numbers.nonnegative, "factor", "final")
+        for epoch in self.drops:
+            numbers.count(epoch, "drops")
         if list(self.drops) != sorted(set(self.drops)):
             raise InputError(f"drops must be rising epochs, not {list(self.drops)}")
 
@@ -76,9 +82,8 @@ class Augment:
     until: float = 1.0
 
     def __post_init__(self) -> None:
-        _at_least(self, 0, "translate")
-        if not 0 <= self.until <= 1:
-            raise InputError(f"until is a share of the run from 0 to 1, not {self.until}")
+        _check(self, numbers.Whole(0, 1024), "translate")
+        _check(self, numbers.fraction, "until")
 
 
 @dataclass(frozen=True)
@@ -89,8 +94,8 @@ class Resolution:
     scale: float
 
     def __post_init__(self) -> None:
-        if not (0 <= self.start < 1 and 0 < self.scale <= 1):
-            raise InputError(f"start must lie in [0, 1) and scale in (0, 1], not {self.start}, {self.scale}")
+        _check(self, numbers.below_one, "start")
+        _check(self, numbers.share, "scale")
 
 
 @dataclass(frozen=True)
@@ -115,10 +120,11 @@ class Recipe:
     about: str = ""
 
     def __post_init__(self) -> None:
-        _at_least(self, 1, "epochs", "batch", "evaluate_every")
-        _at_least(self, 0, "label_smoothing")
-        if self.limit is not None:
-            _at_least(self, 1, "limit")
+        _check(self, numbers.Whole(1, 1_000_000), "epochs")
+        _check(self, numbers.count, "batch", "evaluate_every", *(["limit"] if self.limit is not None else []))
+        _check(self, numbers.fraction, "label_smoothing")
+        if self.normalize is not None:
+            check_normalize(self.normalize)
         bad = [epoch for epoch in self.checkpoints if not 0 <= epoch <= self.epochs]
         if bad:
             raise InputError(f"checkpoints {bad} lie outside epochs 0 to {self.epochs}")
@@ -139,10 +145,19 @@ class Recipe:
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _at_least(owner: Any, low: float, *names: str) -> None:
+def _check(owner: Any, allowed: numbers.Real | numbers.Whole, *names: str) -> None:
     for name in names:
-        if getattr(owner, name) < low:
-            raise InputError(f"{name} must be at least {low}, not {getattr(owner, name)}")
+        allowed(getattr(owner, name), name)
+
+
+def check_normalize(text: str) -> None:
+    """Refuse a normalisation that nobody can read; the message starts with the field, as `build` expects."""
+    from intertwine.data import parse_normalize
+
+    try:
+        parse_normalize(text)
+    except InputError as error:
+        raise InputError(f"normalize: {error.what}", do=error.do) from error
 
 
 def recipe_folder() -> Path:
@@ -163,14 +178,14 @@ def read_recipe(source: str | Path) -> Recipe:
     name = str(source)
     if not name.endswith((".yml", ".yaml")):
         path = recipe_folder() / f"{name}.yml"
-        if not path.is_file():
+        if name not in recipe_names():
             raise NotFound(
-                f"no recipe is called {name!r}",
+                f"no recipe is called {quoted(name)}",
                 do=f"choose one of {', '.join(recipe_names())}, or give a file that ends in .yml",
             )
     else:
         path = Path(source)
-    return parse_recipe(read_text(path), path.name if path.parent == recipe_folder() else str(path))
+    return parse_recipe(read_text(path, "recipe"), path.name if path.parent == recipe_folder() else str(path))
 
 
 def parse_recipe(text: str, file: str = "recipe.yml") -> Recipe:

@@ -10,20 +10,26 @@ path/to/file.py:factory  calls factory(): THIS RUNS THE CODE IN THE FILE
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from intertwine.errors import InputError, ModelError
+from intertwine.numbers import count
+from intertwine.reading import check_memory
+from intertwine.text import quoted
 from intertwine.zoo import registry
 
 BATCH = 2
 _DTYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64, "bool": torch.bool}
 # Integer inputs are indices into tables of unknown length; every vocabulary has at least this many entries.
 _INDICES = 8
+_DIMS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +67,27 @@ def resolve(spec: str, *, input: str | None = None, seed: int = 0) -> Source:
             f"{spec} does not say what its input looks like",
             do="give --input, as in --input 1x3x32x32, or return (model, example) from the factory",
         )
+    _check_weights(source)
     source.model.eval()
     return source
+
+
+def _check_weights(source: Source) -> None:
+    """Every weight and every input has values here: neither lazy nor on the device meta."""
+    named = [*source.model.named_parameters(), *source.model.named_buffers()]
+    inputs = [(f"input {number}", tensor) for number, tensor in enumerate(source.example, 1)]
+    for name, tensor in named + inputs:
+        if is_lazy(tensor):
+            raise ModelError(
+                f"{name} of {source.name} has no shape yet",
+                so="a lazy layer takes its shape from the first input",
+                do="call the model once in the factory",
+            )
+        if tensor.is_meta:
+            raise ModelError(
+                f"{name} of {source.name} is on the device meta and holds no values",
+                do="build the model without torch.device('meta')",
+            )
 
 
 def _with_inputs(source: Source, tensors: list[Tensor]) -> Source:
@@ -84,16 +109,18 @@ def parse_input(text: str) -> list[tuple[tuple[int, ...], torch.dtype]]:
     parsed = []
     for part in text.split(","):
         shape, _, kind = part.strip().partition(":")
-        sizes = shape.split("x")
-        if (
-            not all(size.isdecimal() and int(size) > 0 for size in sizes)
-            or (kind or "float32") not in _DTYPES
-        ):
+        dtype = _DTYPES.get(kind or "float32")
+        try:
+            sizes = tuple(count(size) for size in shape.split("x"))
+        except InputError:
+            sizes = ()
+        if dtype is None or not 1 <= len(sizes) <= _DIMS:
             raise InputError(
-                f"cannot read the input shape {part.strip()!r}",
+                f"cannot read the input shape {quoted(part.strip())}",
                 do="write 1x3x32x32, or 2x16:int64 for token ids; commas separate several inputs",
             )
-        parsed.append((tuple(map(int, sizes)), _DTYPES[kind or "float32"]))
+        check_memory(math.prod(sizes) * dtype.itemsize, f"an input of {quoted(shape)}")
+        parsed.append((sizes, dtype))
     return parsed
 
 
@@ -133,6 +160,6 @@ def _dispatch(spec: str) -> Source:
         model, example, kwargs = build_from_file(spec)
         return Source(spec, model, example, kwargs)
     raise ModelError(
-        f"cannot read the model {spec!r}",
+        f"cannot read the model {quoted(spec)}",
         do="write zoo:NAME, torchvision:NAME, timm:NAME, hf:FAMILY or path/to/file.py:factory",
     )

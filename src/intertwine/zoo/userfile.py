@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,14 +17,17 @@ from typing import Any
 from torch import Tensor, nn
 
 from intertwine.errors import ModelError, NotFound
+from intertwine.reading import existing_file
+from intertwine.text import first_line
 
 Built = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
+_DO = "return the model, (model, example) or (model, example, kwargs)"
 
 
 def build_from_file(spec: str) -> Built:
     """Run the file of "path/to/file.py:factory" and call its factory."""
     path, _, name = spec.rpartition(":")
-    module = _run(Path(path))
+    module = _run(existing_file(path, "Python file", ModelError))
     factory = getattr(module, name, None)
     if not callable(factory):
         own = [
@@ -33,35 +38,60 @@ def build_from_file(spec: str) -> Built:
         raise NotFound(
             f"{path} has no function {name!r}", do=f"it defines {', '.join(own) or 'no functions'}"
         )
-    try:
+    with user_code(f"{spec} failed"):
         built = factory()
-    except Exception as error:
-        raise ModelError(f"{spec} failed: {type(error).__name__}: {error}") from error
+    return _parts(spec, built)
+
+
+@contextmanager
+def user_code(what: str) -> Iterator[None]:
+    """Code of the user's: what it raises, sys.exit included, is a ModelError; what it prints goes to stderr.
+
+    Results go to stdout, and `--json` must stay JSON.
+    """
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ModelError(f"{what}: {type(error).__name__}: {first_line(error)}") from error
+
+
+def _parts(spec: str, built: Any) -> Built:
+    """Model, example and keyword arguments of what a factory returned."""
     parts = built if isinstance(built, tuple) else (built,)
-    model, example, kwargs = (*parts, (), {})[:3] if len(parts) == 1 else (*parts, {})[:3]
+    if not 1 <= len(parts) <= 3:
+        raise ModelError(f"{spec} returned a tuple of {len(parts)}", do=_DO)
+    model = parts[0]
+    example = parts[1] if len(parts) > 1 else ()
+    kwargs = parts[2] if len(parts) > 2 else {}
     if not isinstance(model, nn.Module):
-        raise ModelError(
-            f"{spec} returned a {type(model).__name__}, not a torch.nn.Module",
-            do="return the model, or (model, example)",
-        )
-    return model, (example,) if isinstance(example, Tensor) else tuple(example), dict(kwargs)
+        raise ModelError(f"{spec} returned a {type(model).__name__}, not a torch.nn.Module", do=_DO)
+    if isinstance(example, Tensor):
+        example = (example,)
+    if not isinstance(example, tuple | list) or not all(isinstance(value, Tensor) for value in example):
+        raise ModelError(f"the example of {spec} is neither a tensor nor a tuple of tensors", do=_DO)
+    if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
+        raise ModelError(f"the keyword arguments of {spec} are not a dict with names", do=_DO)
+    return model, tuple(example), dict(kwargs)
 
 
 def _run(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise ModelError(f"no such file: {path}")
     name = f"intertwine_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ModelError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look the module up by name
-    sys.path.insert(0, str(path.parent.resolve()))  # the file may import its neighbours, as a script could
+    folder = str(path.parent.resolve())
+    sys.path.insert(0, folder)  # the file may import its neighbours, as a script could
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        raise ModelError(f"running {path} failed: {type(error).__name__}: {error}") from error
+        with user_code(f"running {path} failed"):
+            spec.loader.exec_module(module)
+    except ModelError:
+        sys.modules.pop(name, None)
+        raise
     finally:
-        sys.path.pop(0)
+        sys.path.remove(folder)
     return module

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from intertwine.errors import WeightsError
 from intertwine.files import replacing
+from intertwine.reading import check_memory, existing_file, parsing
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -28,17 +30,12 @@ _PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
 # Counts training batches and changes nothing in eval mode; files from before PyTorch 0.4.1 lack it.
 _OPTIONAL = "num_batches_tracked"
 _LISTED = 8
+_NESTED = 16  # wrappers around a state dict
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors or .pt/.pth/.th/.bin file, unwrapped, on the CPU."""
-    path = Path(path)
-    if not path.exists():
-        raise WeightsError(
-            f"no such file: {path}", do="give an existing .safetensors, .pt, .pth, .th or .bin file"
-        )
-    if path.is_dir():
-        raise WeightsError(f"{path} is a folder, not a weights file")
+    path = existing_file(path, "weights file", WeightsError)
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
     if path.suffix in PICKLED:
@@ -60,7 +57,8 @@ def load_weights(model: Model, path: str | Path, *, ignore: Iterable[str] = ()) 
     state = {name: value for name, value in state.items() if not name.startswith(tuple(ignore))}
     _add_tied(state, own)
     _check_names_and_shapes(state, own, Path(path))
-    state = {name: value.to(own[name].dtype) for name, value in state.items()}
+    with parsing(path, WeightsError, so="nothing was loaded"):  # some dtypes convert to nothing
+        state = {name: value.to(own[name].dtype) for name, value in state.items()}
     _check_finite(state, own, Path(path))
     with torch.no_grad():
         for name, value in state.items():
@@ -86,64 +84,68 @@ def save_weights(state: Mapping[str, Tensor] | nn.Module, path: str | Path) -> P
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    try:
+    do = "the file is corrupt or cut off; fetch it again"
+    with parsing(path, WeightsError, so="nothing was loaded", do=do):
         return load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise WeightsError(
-            f"cannot read {path}: {error}",
-            so="nothing was loaded",
-            do="the file is corrupt or cut off; fetch it again",
-        ) from error
 
 
 def _read_pickled(path: Path) -> Any:
-    try:
-        with warnings.catch_warnings():
-            # torch warns about old pickles and TorchScript before it raises; the error below says it better
-            warnings.simplefilter("ignore", UserWarning)
+    _check_unpacked_size(path)
+    with parsing(path, WeightsError, so="nothing was loaded"), warnings.catch_warnings():
+        # torch warns about old pickles and TorchScript before it raises; the error below says it better
+        warnings.simplefilter("ignore")
+        try:
             return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        blocked = re.search(r"GLOBAL ([\w.]+)", str(error))
-        if blocked:
+        except pickle.UnpicklingError as error:
+            blocked = re.search(r"GLOBAL ([\w.]+)", str(error))
+            if blocked:
+                raise WeightsError(
+                    f"refused {path}: it holds code or Python objects ({blocked[1]}), not only weights",
+                    so="nothing was loaded or run",
+                    do="save model.state_dict(), best as .safetensors",
+                ) from error
             raise WeightsError(
-                f"refused {path}: it holds code or Python objects ({blocked[1]}), not only weights",
+                f"cannot read {path}: it is not a PyTorch weights file, or is corrupt",
                 so="nothing was loaded or run",
-                do="save model.state_dict(), best as .safetensors",
             ) from error
-        raise WeightsError(
-            f"cannot read {path}: it is not a PyTorch weights file, or is corrupt",
-            so="nothing was loaded or run",
-        ) from error
-    except (
-        RuntimeError,
-        EOFError,
-        OSError,
-        KeyError,
-        ValueError,
-        AttributeError,
-        TypeError,
-        IndexError,
-    ) as error:
-        reason = str(error).split(". ")[0] or "the file is empty"
-        raise WeightsError(f"cannot read {path}: {reason}", so="nothing was loaded") from error
+
+
+def _check_unpacked_size(path: Path) -> None:
+    """A zip archive of a few bytes may unpack to any number of them."""
+    if zipfile.is_zipfile(path):
+        with parsing(path, WeightsError, so="nothing was loaded"), zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        check_memory(size, f"what {path} unpacks to", WeightsError)
 
 
 def _unwrap(loaded: Any, path: Path) -> dict[str, Tensor]:
     """The state dict inside {"state_dict": ...}, {"model": ...} and the like, tensors only."""
-    while isinstance(loaded, Mapping):
+    for _ in range(_NESTED):  # a file may even contain itself
+        if not isinstance(loaded, Mapping):
+            break
         inner = next((loaded[k] for k in _WRAPPERS if isinstance(loaded.get(k), Mapping)), None)
         if inner is None:
             break
         loaded = inner
-    tensors = (
-        {str(k): v for k, v in loaded.items() if isinstance(v, Tensor)} if isinstance(loaded, Mapping) else {}
-    )
+    entries = loaded.items() if isinstance(loaded, Mapping) else ()
+    tensors = {k: v for k, v in entries if isinstance(k, str) and isinstance(v, Tensor)}
     if not tensors:
         raise WeightsError(f"{path} holds no weights (found a {type(loaded).__name__} without tensors)")
+    for name, tensor in tensors.items():
+        if tensor.is_meta or tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized:
+            kind = next(k for k in ("meta", "nested", "quantized", "sparse") if _is(tensor, k))
+            raise WeightsError(
+                f"{name} in {path} is a {kind} tensor, not a plain one",
+                so="nothing was loaded",
+                do="save model.state_dict() of a plain model, best as .safetensors",
+            )
     return tensors
+
+
+def _is(tensor: Tensor, kind: str) -> bool:
+    return kind == "sparse" or bool(getattr(tensor, f"is_{kind}"))
 
 
 def _strip_prefixes(state: dict[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -183,7 +185,7 @@ def _check_names_and_shapes(state: Mapping[str, Tensor], own: Mapping[str, Tenso
         theirs, ours = state[name], own[name]
         if theirs.shape != ours.shape:
             wrong.append(f"{name} {_shape(theirs)} in the file, {_shape(ours)} in the model")
-        elif theirs.is_floating_point() != ours.is_floating_point():
+        elif _number_kind(theirs) != _number_kind(ours):
             wrong.append(f"{name} {theirs.dtype} in the file, {ours.dtype} in the model")
     groups = (("missing", missing), ("unexpected", unexpected), ("wrong shape or type", wrong))
     found = [f"{label} ({len(names)}): {_listing(names)}" for label, names in groups if names]
@@ -209,6 +211,10 @@ def _check_finite(state: Mapping[str, Tensor], own: Mapping[str, Tensor], path: 
             so="nothing was loaded",
             do="the training diverged, or the file overflows the model's dtype",
         )
+
+
+def _number_kind(tensor: Tensor) -> tuple[bool, bool]:
+    return tensor.is_floating_point(), tensor.is_complex()
 
 
 def _listing(names: list[str]) -> str:

@@ -1,0 +1,118 @@
+"""Files that others wrote: what may be opened, what it may cost, and that no parser's exception escapes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from intertwine.errors import InputError, IntertwineError
+from intertwine.text import first_line, quoted
+
+_TEXT_BYTES = 16 * 2**20
+_WHAT = {
+    stat.S_ISDIR: "a folder",
+    stat.S_ISFIFO: "a pipe",
+    stat.S_ISSOCK: "a socket",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+}
+
+
+def user_path(text: str | Path, error: type[InputError] = InputError) -> Path:
+    """The path that a user wrote, `~` expanded.
+
+    >>> user_path("a\\0b")
+    Traceback (most recent call last):
+    intertwine.errors.InputError: 'a\\x00b' is not a path: it holds a NUL character
+    """
+    if "\0" in str(text):
+        raise error(f"{quoted(str(text))} is not a path: it holds a NUL character")
+    if not str(text):
+        raise error("the path is empty")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as problem:
+        raise error(f"{quoted(str(text))}: there is no such user", do="write the whole path") from problem
+
+
+def existing_file(path: str | Path, kind: str = "file", error: type[InputError] = InputError) -> Path:
+    """The path of a regular file that can be opened; `error` says what else it is.
+
+    A pipe would block, and files are read more than once, so `<(...)` of a shell cannot be used either.
+    """
+    path = user_path(path, error)
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as problem:
+        raise error(f"no such file: {path}", where=str(path.absolute()), do=f"give a {kind}") from problem
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise error(f"cannot open the {kind} {quoted(str(path))}: {reason}") from problem
+    if not stat.S_ISREG(mode):
+        what = next((words for test, words in _WHAT.items() if test(mode)), "something else")
+        do = "write what it carries into a file first" if what == "a pipe" else "name a file"
+        raise error(f"{path} is {what}, not a {kind}", where=str(path.absolute()), do=do)
+    if not os.access(path, os.R_OK):
+        raise error(f"cannot open the {kind} {path}: you may not read it", where=str(path.absolute()))
+    return path
+
+
+def read_text(path: str | Path, kind: str = "file", error: type[InputError] = InputError) -> str:
+    """The text of a file that a user named."""
+    path = existing_file(path, kind, error)
+    if path.stat().st_size > _TEXT_BYTES:
+        raise error(f"{path} has {path.stat().st_size / 2**20:,.0f} MB: it is no {kind} of ours")
+    with parsing(path, error):
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as problem:
+            raise error(f"cannot read {path}: it is not text", where=str(path.absolute())) from problem
+
+
+@contextmanager
+def parsing(
+    what: str | Path, error: type[InputError] = InputError, *, so: str = "", do: str = ""
+) -> Iterator[None]:
+    """Whatever is raised inside becomes `error`: given hostile bytes, a parser raises anything at all.
+
+    >>> with parsing("x.bin"):
+    ...     [][3]
+    Traceback (most recent call last):
+    intertwine.errors.InputError: cannot read x.bin: list index out of range
+    """
+    try:
+        yield
+    except (IntertwineError, KeyboardInterrupt):
+        raise
+    except RecursionError as problem:
+        raise error(f"cannot read {what}: it is nested too deeply", so=so, do=do) from problem
+    except MemoryError as problem:
+        raise error(f"cannot read {what}: it takes more memory than there is", so=so, do=do) from problem
+    except BaseException as problem:  # what panics in Rust derives from BaseException
+        raise error(f"cannot read {what}: {first_line(problem)}", so=so, do=do) from problem
+
+
+@cache
+def memory_bytes() -> float:
+    """The memory of the machine, or of the container if that has less."""
+    total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    try:
+        allowed = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return total
+    return min(total, float(allowed)) if allowed.isdecimal() else total
+
+
+def check_memory(needed: float, what: str, error: type[InputError] = InputError, do: str = "") -> None:
+    """Refuse, before anything is allocated, what would take more than half of the memory.
+
+    >>> check_memory(4e18, "an image")
+    Traceback (most recent call last):
+    intertwine.errors.InputError: an image would take 4,000,000,000 GB, more than half of the memory here
+    """
+    if needed > 0.5 * memory_bytes():
+        raise error(f"{what} would take {needed / 1e9:,.0f} GB, more than half of the memory here", do=do)
