@@ -65,7 +65,7 @@ def test_seeds_and_shards() -> None:
         ("data: digits\ntrain:\n  models: mlp\n", "models must be a list", 3),
         ("data: digits\ntrain:\n  models: [mlp]\n  recipe: none.yml\n", "no such file", 4),
         ("data: digits\ntrain:\n  models: [mlp]\ncompare:\n  measures: [cke]\n", "cke", 5),
-        ("data: digits\ntrain:\n  models: [mlp]\ncompare:\n  shards: 0\n", "shards must be a whole number of at least 1", 5),
+        ("data: digits\ntrain:\n  models: [mlp]\ncompare:\n  shards: 0\n", "shards must be a whole", 5),
     ],
 )
 def test_mistakes_name_their_line(text: str, what: str, line: int, tmp_path: Path) -> None:

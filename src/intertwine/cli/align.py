@@ -119,7 +119,7 @@ def _write(args: argparse.Namespace, symmetry: Symmetry, b: Source, result: Alig
 
 
 def _print(args: argparse.Namespace, result: Alignment) -> None:
-    from intertwine.cli.output import print_json, print_table
+    from intertwine.cli.output import print_json, print_table, say
 
     if args.json:
         files = {"weights": args.output, "element": args.element}
@@ -128,8 +128,8 @@ def _print(args: argparse.Namespace, result: Alignment) -> None:
     rows = [[a.name, a.size, a.group, a.moved, a.cosine_before, a.cosine_after] for a in result.axes]
     columns = ["axis", "channels", "group", "moved", "cosine before", "after"]
     print_table(f"{args.b} onto {args.a}, by {result.by}", columns, rows, right=columns[1:2] + columns[3:])
-    print(f"distance relative to A: {result.distance_before:.4g} before, {result.distance_after:.4g} after")
+    say(f"distance relative to A: {result.distance_before:.4g} before, {result.distance_after:.4g} after")
     for name, distance in result.candidates:
-        print(f"  by {name}: {distance:.4g}")
+        say(f"  by {name}: {distance:.4g}")
     for path in filter(None, (args.output, args.element)):
-        print(f"wrote {path}")
+        say(f"wrote {path}")

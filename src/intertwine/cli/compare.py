@@ -143,7 +143,7 @@ def _progress() -> Any:
 
 
 def _print(args: argparse.Namespace, result: Comparison, facts: dict[str, object]) -> None:
-    from intertwine.cli.output import print_json, print_table
+    from intertwine.cli.output import print_json, print_table, say
     from intertwine.report.similarity_page import function_rows
 
     if args.json:
@@ -157,6 +157,6 @@ def _print(args: argparse.Namespace, result: Comparison, facts: dict[str, object
     if result.function is not None:
         print_table("as functions", ["", "value", "low", "high", "meaning"], function_rows(result.function))
     for note in result.notes:
-        print(f"note: {note}")
+        say(f"note: {note}")
     if args.output:
-        print(f"wrote {args.output}")
+        say(f"wrote {args.output}")

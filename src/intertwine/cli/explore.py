@@ -420,7 +420,7 @@ def _keep(
 def _print(
     args: argparse.Namespace, facts: dict[str, Any], landscape: Landscape, topologies: Any, files: list[Path]
 ) -> None:
-    from intertwine.cli.output import print_json, print_table
+    from intertwine.cli.output import print_json, print_table, say
     from intertwine.report.explore_page import TOPOLOGY_COLUMNS, topology_row
 
     if args.json:
@@ -434,7 +434,7 @@ def _print(
         return
     print_table("explore", ["", ""], list(facts.items()))
     print_table("topology", TOPOLOGY_COLUMNS, [topology_row(t) for t in topologies])
-    print(f"wrote {', '.join(str(f) for f in files)}")
+    say(f"wrote {', '.join(str(f) for f in files)}")
 
 
 @contextmanager

@@ -39,13 +39,13 @@ def run(args: argparse.Namespace) -> int:
     """Trace and print."""
     from intertwine import trace
     from intertwine.cli.arguments import load_model
-    from intertwine.cli.output import log, print_json, print_table
+    from intertwine.cli.output import log, print_json, print_table, say
 
     source = load_model(args)
     symmetry = trace(source.model, source.example, source.kwargs)
     if args.explain:
         text = symmetry.explain(args.explain)
-        print_json({"explanation": text.splitlines()}) if args.json else print(text)
+        print_json({"explanation": text.splitlines()}) if args.json else say(text)
         return 0
     if args.out:
         from intertwine import verify

@@ -156,7 +156,7 @@ def _print(
     layers: dict[str, tuple[LayerConnectivity, ...]],
     facts: dict[str, Any],
 ) -> None:
-    from intertwine.cli.output import print_json, print_table
+    from intertwine.cli.output import print_json, print_table, say
     from intertwine.report.align_page import curve_rows, layer_rows
 
     if args.json:
@@ -172,4 +172,4 @@ def _print(
         "cosine between features of the mean and mean of features (LLFC)", columns, rows, right=columns[1:]
     )
     if args.output:
-        print(f"wrote {args.output}")
+        say(f"wrote {args.output}")

@@ -17,7 +17,7 @@ from intertwine.cli.arguments import (
     output_path,
     share,
 )
-from intertwine.cli.output import log, print_json, print_table, progress, write_text
+from intertwine.cli.output import log, print_json, print_table, progress, say, write_text
 from intertwine.errors import InputError
 
 if TYPE_CHECKING:
@@ -279,13 +279,13 @@ class Job:
             right=["width", "complexity", "relative error"],
         )
         for name, reason in plan.left_alone.items():
-            print(f"left alone: {name}: {reason}")
+            say(f"left alone: {name}: {reason}")
         for what in ("parameters", "flops"):
             before, after = result[f"{what}_before"], result[f"{what}_after"]
-            print(
+            say(
                 f"{what}: {before:,} -> {after:,} ({after / before:.1%})"
                 if before
                 else f"{what}: none counted"
             )
         if self.accuracy is not None:
-            print(f"accuracy: {self.accuracy:.2%} -> {result['accuracy_after']:.2%}")
+            say(f"accuracy: {self.accuracy:.2%} -> {result['accuracy_after']:.2%}")

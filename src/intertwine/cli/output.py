@@ -18,6 +18,7 @@ from rich.table import Table
 
 from intertwine.files import replacing
 from intertwine.report.cells import format_cell
+from intertwine.text import shown
 
 
 def to_plain(value: Any) -> Any:
@@ -45,25 +46,47 @@ def to_plain(value: Any) -> Any:
     return str(value)
 
 
+def to_json(value: Any) -> str:
+    """The JSON document of a value: no NaN, which is not JSON, and nothing that a terminal would obey."""
+    text = json.dumps(to_plain(value), indent=2, allow_nan=False, ensure_ascii=False)
+    if text.replace("\n", "").isprintable():
+        return text + "\n"
+    return json.dumps(to_plain(value), indent=2, allow_nan=False) + "\n"
+
+
 def print_json(value: Any) -> None:
-    """One JSON document on stdout; never NaN, which is not JSON."""
-    sys.stdout.write(json.dumps(to_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    """One JSON document on stdout."""
+    sys.stdout.write(to_json(value))
+
+
+def say(text: str) -> None:
+    """A line of the result on stdout; names in it cannot move the cursor or change colours."""
+    print(shown(text))
+
+
+class _Log(Console):
+    """A console whose lines are text: no markup, and escape sequences in names are shown as such."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(shown(o) if isinstance(o, str) else o for o in objects), **options)
 
 
 def log() -> Console:
     """The console for everything that is not a result (stderr)."""
-    return Console(stderr=True)
+    return _Log(stderr=True)
 
 
 def print_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()
 ) -> None:
     """A table on stdout; columns named in `right` are aligned right. Cells are text, never markup."""
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title=escape(shown(title)), title_justify="left")
     for column in columns:
-        table.add_column(escape(column), justify="right" if column in right else "left", overflow="fold")
+        table.add_column(
+            escape(shown(column)), justify="right" if column in right else "left", overflow="fold"
+        )
     for row in rows:
-        table.add_row(*(escape(format_cell(cell)) for cell in row))
+        table.add_row(*(escape(shown(format_cell(cell))) for cell in row))
     Console().print(table)
 
 
@@ -73,7 +96,7 @@ def progress(label: str, total: int | None = None) -> Iterator[Any]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = log()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(escape(label), total=total)
+        task = bar.add_task(escape(shown(label)), total=total)
 
         def advance(count: int = 1) -> None:
             bar.advance(task, count)
@@ -90,4 +113,4 @@ def write_text(path: str | Path, text: str) -> Path:
 
 def write_json(path: str | Path, value: Any) -> Path:
     """`print_json`'s document in a file."""
-    return write_text(path, json.dumps(to_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    return write_text(path, to_json(value))

@@ -49,7 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> None:
     """List, or run one recipe."""
-    from intertwine.cli.output import log, print_json, print_table, write_text
+    from intertwine.cli.output import log, print_json, print_table, say, write_text
     from intertwine.recipes import find_recipe, recipes
 
     if args.list:
@@ -95,4 +95,4 @@ def run(args: argparse.Namespace) -> None:
         print_table("against the source", ["", "source", "here"], [list(c.values()) for c in claims])
     if outcome.differs:
         log().print(f"What differs: {outcome.differs}", markup=False, highlight=False)
-    print(f"wrote {', '.join(str(f) for f in written)}")
+    say(f"wrote {', '.join(str(f) for f in written)}")

@@ -220,7 +220,7 @@ def _at(text: str) -> str | list[str]:
 
 
 def _print(args: argparse.Namespace, report: StitchReport, facts: dict[str, object]) -> None:
-    from intertwine.cli.output import print_json, print_table
+    from intertwine.cli.output import print_json, print_table, say
     from intertwine.report.stitch_page import COLUMNS, stitch_rows
 
     if args.json:
@@ -229,4 +229,4 @@ def _print(args: argparse.Namespace, report: StitchReport, facts: dict[str, obje
     title = f"penalties in points; A {report.accuracy_a:.2%}, B {report.accuracy_b:.2%}"
     print_table(title, COLUMNS, stitch_rows(report), right=COLUMNS[3:7])
     if args.output:
-        print(f"wrote {args.output}")
+        say(f"wrote {args.output}")

@@ -82,12 +82,12 @@ def progress_notes() -> Iterator[Progress]:
 
 def print_report(args: argparse.Namespace, report: Report) -> None:
     """Counts, failures and where the table is."""
-    from intertwine.cli.output import print_json
+    from intertwine.cli.output import print_json, say
 
     if args.json:
         print_json({"table": report.table, "tasks": report.tasks, "ran": report.ran, "failed": report.failed})
         return
-    print(f"{report.tasks} tasks: {report.reused} were done before, {report.ran} ran now")
+    say(f"{report.tasks} tasks: {report.reused} were done before, {report.ran} ran now")
     for label, error in report.failed.items():
-        print(f"failed: {label}: {error}")
-    print(f"wrote {report.table}")
+        say(f"failed: {label}: {error}")
+    say(f"wrote {report.table}")

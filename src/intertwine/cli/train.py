@@ -155,6 +155,7 @@ def progress_line(label: str, recipe: Recipe) -> Iterator[Listener]:
     from rich.text import Text
 
     from intertwine.cli.output import log
+    from intertwine.text import shown
 
     console = log()
 
@@ -176,11 +177,11 @@ def progress_line(label: str, recipe: Recipe) -> Iterator[Listener]:
         yield note
         return
     with Live(console=console, refresh_per_second=4) as live:
-        yield lambda row: live.update(Text(text(row)))
+        yield lambda row: live.update(Text(shown(text(row))))
 
 
 def _print(args: argparse.Namespace, result: Run) -> None:
-    from intertwine.cli.output import print_json
+    from intertwine.cli.output import print_json, say
 
     if args.json:
         print_json(
@@ -192,5 +193,5 @@ def _print(args: argparse.Namespace, result: Run) -> None:
         )  # fmt: skip
         return
     again = "resumed and " if result.resumed else ""
-    print(f"{args.model}: {again}finished at epoch {result.epoch}: test accuracy {result.accuracy:.2%}")
-    print(f"wrote {result.weights}")
+    say(f"{args.model}: {again}finished at epoch {result.epoch}: test accuracy {result.accuracy:.2%}")
+    say(f"wrote {result.weights}")

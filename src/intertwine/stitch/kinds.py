@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from intertwine import numbers
 from intertwine.errors import InputError
+from intertwine.text import quoted
 
 NAMES = ("identity", "group", "full", "rank", "lasso")
 _DO = "use identity, group, full, rank:4 or lasso:0.01"
@@ -47,13 +49,11 @@ def parse_kind(text: str | Kind) -> Kind:
     name, colon, value = text.strip().partition(":")
     try:
         if name == "rank":
-            return Kind(name, rank=int(value))
+            return Kind(name, rank=numbers.count(value))
         if name == "lasso":
-            return Kind(name, penalty=float(value))
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"{value!r} is not a number", where=f"kind {text!r}", do=_DO) from error
+            return Kind(name, penalty=numbers.positive(value))
+    except InputError as error:
+        raise InputError(error.what, where=f"kind {quoted(text)}", do=_DO) from error
     if colon:
-        raise InputError(f"{name!r} takes no number", where=f"kind {text!r}", do=_DO)
+        raise InputError(f"{quoted(name)} takes no number", where=f"kind {quoted(text)}", do=_DO)
     return Kind(name)

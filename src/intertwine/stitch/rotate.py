@@ -78,7 +78,13 @@ def rotate(
     suffix = surgeon.suffix(cut)
     with Store(memory) as store:
         kept = [record(surgeon, surgeon, [junction], x, y, store, moments=False) for x, y in given]
-        like = next(p for p in suffix.parameters())
+        like = next(iter(suffix.parameters()), None)
+        if like is None:
+            raise InputError(
+                f"nothing after {at!r} has weights",
+                so="there is nothing to fine-tune",
+                do="name an earlier layer",
+            )
         inside, outside = (Held(junction, suffix, r.values[0], r.labels, like.device) for r in kept)
         matrix = random_basis(by, width(cut), group, spread=spread, seed=seed).to(like)
         before = kept[1].accuracy()[0]

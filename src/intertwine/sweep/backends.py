@@ -9,17 +9,25 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from intertwine import numbers
 from intertwine.errors import InputError, MissingExtra, Unsupported
 from intertwine.sweep.task import Outcome, Task, run_task
+from intertwine.text import first_line, quoted
 
 Mapper = Callable[[list[Task]], Iterator[Outcome]]
 _RETRIES = 5
+_LISTEN_SECONDS = 10.0
+# Ray speaks gRPC, which is HTTP/2: both sides begin with a frame of settings, after the client's greeting.
+_SETTINGS = b"\x04"
+_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + bytes(5)
+_RAY = "start one (ray start --head), or unset RAY_ADDRESS to use this machine"
 
 
 @contextmanager
@@ -52,8 +60,14 @@ def ray_backend(root: Path, jobs: int) -> Iterator[Mapper]:
     mine = not ray.is_initialized()
     if mine:
         local: dict[str, Any] = {"num_cpus": jobs, "include_dashboard": False}
-        settings = {} if "RAY_ADDRESS" in os.environ else local
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **settings)
+        address = os.environ.get("RAY_ADDRESS", "")
+        _assert_someone_listens(address)
+        settings = {} if address else local
+        try:
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **settings)
+        except Exception as error:  # each kind of address fails in its own way
+            at = f" at RAY_ADDRESS={quoted(address)}" if address else ""
+            raise InputError(f"Ray cannot be used{at}: {first_line(error)}", do=_RAY) from error
     remote = ray.remote(max_retries=_RETRIES, num_cpus=1)(run_task)
 
     def run(tasks: list[Task]) -> Iterator[Outcome]:
@@ -72,6 +86,27 @@ def ray_backend(root: Path, jobs: int) -> Iterator[Mapper]:
     finally:
         if mine:
             ray.shutdown()
+
+
+def _assert_someone_listens(address: str) -> None:
+    """Ray itself waits for minutes, and tells stderr so, for an address where it is not."""
+    place = address.removeprefix("ray://")
+    host, colon, port = place.rpartition(":")
+    if not colon:  # "", "auto" and "local" name no place
+        return
+    try:
+        there = (host.strip("[]"), numbers.Whole(1, 65535)(port))
+        with socket.create_connection(there, _LISTEN_SECONDS) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") == "0":
+                connection.settimeout(_LISTEN_SECONDS)
+                connection.sendall(_HTTP2)
+                if connection.recv(9)[3:4] != _SETTINGS:
+                    raise OSError("what listens there is not Ray")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"no Ray cluster answers at RAY_ADDRESS={quoted(address)}: {first_line(error)}",
+            do=_RAY,
+        ) from error
 
 
 _BACKENDS: dict[str, Callable[[Path, int], AbstractContextManager[Mapper]]] = {

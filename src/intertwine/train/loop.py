@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from intertwine.data.evaluate import logits_of
 from intertwine.errors import InputError, MissingExtra
+from intertwine.interrupts import between_steps
 from intertwine.train.data import Splits, batches_of, shrink
 from intertwine.train.journal import Journal, Listener
 from intertwine.train.objective import assert_fits, measure, objective_of
@@ -109,7 +110,11 @@ class _Loop:
         self.wrapped, self.stepper = self.fabric.setup(self.net, self.optimizer)
         self.fabric.barrier()  # nobody writes before all have read
         first = self.fabric.is_global_zero
-        with Journal(self.folder, self.counters.epoch, writes=first) as journal:
+        with (
+            Journal(self.folder, self.counters.epoch, writes=first) as journal,
+            between_steps() as interrupted,
+        ):
+            self.interrupted = interrupted
             if found is None and 0 in self.recipe.checkpoints and first:
                 self._checkpoint(0)
             while self.counters.epoch < self.recipe.epochs:
@@ -121,6 +126,7 @@ class _Loop:
         saved = started
         order = torch.randperm(len(self.data.train), generator=generator(self.seed, counters.epoch))
         while counters.step < self.steps:
+            self._end_if_interrupted()
             rate = self._step(order)
             now = time.monotonic()
             if now - saved > self.save_seconds and counters.step < self.steps:
@@ -140,6 +146,13 @@ class _Loop:
             self._save()
             if self.listener is not None:
                 self.listener(row)
+
+    def _end_if_interrupted(self) -> None:
+        """Ctrl-C and SIGTERM come through between two steps, where the state is whole."""
+        kind = self.interrupted()
+        if kind is not None:
+            self._save()
+            raise kind
 
     def _step(self, order: Tensor) -> float:
         """One optimizer step; returns the learning rate."""

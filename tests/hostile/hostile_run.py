@@ -1,0 +1,117 @@
+"""Run a command, or a function, in a fork of this warm process, and see how it ended and what it left."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SECONDS = 60.0
+_GIGABYTES = 12  # of address space: a case must not take the machine with it
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """exit code (negative: the signal that ended it, None: it hung), what it printed, what is new on disk."""
+
+    code: int | None
+    out: str
+    err: str
+    left: tuple[str, ...]
+
+    def wrong(self, allowed: Sequence[int]) -> str:
+        """What is not as it should be; empty if all is well."""
+        if self.code is None:
+            return f"hangs: {self.err[-300:]}"
+        if "Traceback (most recent call last)" in self.err:
+            return f"traceback: {self.err[-600:]}"
+        if self.code not in allowed:
+            return f"exit code {self.code}, not one of {list(allowed)}: {self.err[-400:]}"
+        if self.code not in (0, 1) and self.left:
+            return f"left {', '.join(self.left)}"
+        if "\x1b" in self.out + self.err:
+            return f"escape sequences reach the terminal: {self.err[-200:]!r}"
+        return ""
+
+
+def warm() -> None:
+    """Import what verbs import late, once, and let torch.export fill its caches."""
+    import PIL.Image
+    import pyarrow.parquet
+    import sklearn.datasets
+    import torch
+    import yaml
+
+    import intertwine
+    from intertwine.cli.main import build_parser
+
+    torch.set_num_threads(1)  # a fork has no threads of its parent's pool
+    build_parser()
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    intertwine.trace(net, torch.randn(2, 3))
+    assert all((PIL.Image, pyarrow.parquet, sklearn.datasets, yaml))
+
+
+def run_command(argv: Sequence[str], seconds: float = SECONDS) -> Outcome:
+    """`intertwine ARGV` in an empty folder of its own."""
+    from intertwine.cli import main
+
+    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+        return run_forked(lambda: main(list(argv)), Path(folder), seconds)
+
+
+def run_forked(work: Callable[[], int], folder: Path, seconds: float = SECONDS) -> Outcome:
+    """`work()` in a fork that stands in `folder`; its return value is the exit code."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = os.fork()
+        if child == 0:
+            _child(work, folder, out.fileno(), err.fileno())
+        code = _wait(child, seconds)
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode("utf-8", "backslashreplace"))
+    return Outcome(code, texts[0], texts[1], tuple(sorted(p.name for p in folder.iterdir())))
+
+
+def _child(work: Callable[[], int], folder: Path, out: int, err: int) -> None:
+    code = 99
+    try:
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        import sys
+
+        # as the interpreter makes them: pytest's own do not write to the descriptors
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False, errors="backslashreplace")
+        os.chdir(folder)
+        os.environ["HOME"] = str(folder)
+        resource.setrlimit(resource.RLIMIT_AS, (_GIGABYTES * 2**30, _GIGABYTES * 2**30))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        code = work()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _wait(child: int, seconds: float) -> int | None:
+    end = time.monotonic() + seconds
+    pause = 0.001
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
