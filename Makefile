@@ -1,5 +1,6 @@
 # make demo    virtual environment, install, run the main job on the embedded default, write report.html
 # make test    the same environment with everything the tests need, then the tests
+# make nightly every bad input of tests/hostile and 10,000 mutated files
 # make lint    ruff and mypy
 # make clean   remove the environment and everything generated
 
@@ -13,13 +14,16 @@ WORKERS ?= 2
 CORE := $(VENV)/.installed-core
 FULL := $(VENV)/.installed-full
 
-.PHONY: demo test lint clean
+.PHONY: demo test nightly lint clean
 
 demo: $(CORE)
 	$(BIN)/intertwine demo
 
 test: $(FULL)
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+nightly: $(FULL)
+	$(BIN)/python -m tests.hostile --mutations 10000
 
 lint: $(FULL)
 	$(BIN)/ruff check .

@@ -12,6 +12,8 @@
     │   └── MissingExtra      an optional dependency is not installed
     └── VerificationFailed    a claimed symmetry did not hold      exit code 1
 
+On the command line an exception of any other kind is a bug of ours: one line, exit code 70.
+
 A message has up to four parts: what happened, where, so what, and what to do:
 
 >>> print(NotFound("no axis named 'conv9'", where="resnet20", do="intertwine inspect lists the names"))

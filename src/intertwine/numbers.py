@@ -25,7 +25,8 @@ from intertwine.errors import InputError
 from intertwine.text import quoted
 
 LARGEST = 2**31 - 1  # fits every index and counter below us
-_WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_BEYOND = 10**18
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 _REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -95,11 +96,12 @@ class Whole(_Range):
     def __call__(self, value: object, name: str = "") -> int:
         number: int | None = None
         if isinstance(value, str):
-            number = int(value) if _WHOLE.fullmatch(value.strip()) else None
-            if number is None and value.strip().isdecimal():
-                number = LARGEST + 1  # more digits than any range here holds
+            digits = value.strip()
+            if _WHOLE.fullmatch(digits):
+                # beyond 18 digits all numbers are alike: none of them lies in a range
+                number = int(digits) if len(digits) <= 19 else _BEYOND
         elif isinstance(value, int) and not isinstance(value, bool):
-            number = value if abs(value) < 10**18 else 10**18
+            number = value if abs(value) < _BEYOND else _BEYOND
         if number is None or not self.holds(number):
             raise self._refuse(value, name, number)
         return number

@@ -88,8 +88,8 @@ def _child(work: Callable[[], int], folder: Path, out: int, err: int) -> None:
         import sys
 
         # as the interpreter makes them: pytest's own do not write to the descriptors
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False, errors="backslashreplace")
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False, errors="backslashreplace")  # noqa: SIM115
         os.chdir(folder)
         os.environ["HOME"] = str(folder)
         resource.setrlimit(resource.RLIMIT_AS, (_GIGABYTES * 2**30, _GIGABYTES * 2**30))

@@ -96,11 +96,12 @@ def run(args: argparse.Namespace) -> int | None:
         if Path(path).suffix != ".safetensors":
             raise InputError(f"cannot write {path}", do="give a name that ends in .safetensors")
     a, b = load_pair(args)
-    data: Any = load_dataset(args) if args.by != "weights" else None
+    data: Any = load_dataset(args) if args.data is not None or args.by != "weights" else None
     symmetry = trace(a.model, a.example, a.kwargs)
     with log().status("aligning"):
         result = align(
-            a.model, b.model, symmetry, by=args.by, group=args.group, data=data, restarts=args.restarts,
+            a.model, b.model, symmetry, by=args.by, group=args.group,
+            data=data if args.by != "weights" else None, restarts=args.restarts,
             seed=args.seed,
         )  # fmt: skip
     _write(args, symmetry, b, result)

@@ -131,6 +131,8 @@ def select(values: Sequence[Value], at: At) -> list[Value]:
     if at == "layers":
         return [v for v in values if v.is_layer]
     patterns = [at] if isinstance(at, str) else list(at)
+    if not patterns:
+        raise NotFound("no layer is named", do=f"the layers are {', '.join(v.name for v in values)}")
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(v.name, pattern) for v in values):
             raise NotFound(

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.utils._pytree import tree_leaves
 
 from intertwine.errors import ExportFailed, ModelError
 from intertwine.text import first_line
@@ -82,13 +83,19 @@ def _assert_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            copied(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+            output = copied(*copy.deepcopy(args), **copy.deepcopy(kwargs))
     except (Exception, SystemExit) as error:  # a forward that calls sys.exit must not end the command with 0
         raise ModelError(
             f"the model does not run on the example: {first_line(error)}",
             where=type(model).__name__ + ", example " + describe(args),
             do="give an example that fits (--input 1x3x32x32)",
         ) from error
+    if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(output)):
+        raise ModelError(
+            f"the model returns no tensor but {type(output).__name__}",
+            where=type(model).__name__,
+            do="return a tensor, or a tuple or dict of them",
+        )
 
 
 def eval_copy(model: nn.Module) -> nn.Module:

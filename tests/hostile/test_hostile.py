@@ -1,0 +1,66 @@
+"""A sample of the table and of the mutations; `python -m tests.hostile --mutations 10000` runs them all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hostile_bytes import READERS, fuzz
+from hostile_run import Outcome, run_command, run_forked, warm
+from hostile_table import Table
+
+from intertwine.cli.main import build_parser, commands
+
+SHARE = 7  # every seventh case of the generated ones
+MUTATIONS = 30  # of each reader
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warmed() -> None:
+    warm()
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return Table(tmp_path_factory.mktemp("hostile") / "bad")
+
+
+def test_bad_inputs_end_with_a_message(table: Table) -> None:
+    cases = list(table.cases())
+    assert len(cases) > 1000
+    before = sorted(path.name for path in table.folder.iterdir())
+    wrong = []
+    for case in cases[::SHARE]:
+        trouble = run_command(case.argv).wrong(case.allowed)
+        if trouble:
+            wrong.append(f"{case}: {trouble}")
+    assert not wrong, "\n".join(wrong)
+    assert sorted(path.name for path in table.folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_mutated_files_are_read_or_refused(name: str, tmp_path: Path) -> None:
+    assert fuzz(name, MUTATIONS, 0, tmp_path) == []
+
+
+def test_every_option_has_a_checked_type(table: Table) -> None:
+    """`bad` refuses to guess: an option without a type of `arguments` fails here."""
+    for parser in commands(build_parser()).values():
+        for action in parser._actions:
+            if action.nargs != 0:
+                assert list(table.bad(action))
+
+
+def test_the_table_sees_what_is_wrong(tmp_path: Path) -> None:
+    def leaves() -> int:
+        (tmp_path / "left").write_text("x")
+        return 2
+
+    def fails() -> int:
+        raise KeyError("ours")
+
+    assert "left" in run_forked(leaves, tmp_path).wrong((2,))
+    assert "traceback" in run_forked(fails, tmp_path).wrong((2,))
+    assert "hangs" in run_forked(lambda: __import__("time").sleep(9) or 2, tmp_path, seconds=0.2).wrong((2,))
+    assert "exit code 0" in Outcome(0, "", "", ()).wrong((2,))
+    assert "escape" in Outcome(2, "", "\x1b[2J", ()).wrong((2,))
