@@ -169,9 +169,9 @@ def _read_sweep(path: Path) -> None:
 
 
 def _read_coverage(path: Path) -> None:
-    from intertwine.coverage.survey import read_rows
+    from intertwine.coverage import survey
 
-    read_rows(path)
+    survey([], path)
 
 
 READERS: dict[str, Reader] = {

@@ -87,7 +87,7 @@ EXTRA: dict[str, Scalar] = {
 }
 
 _ALIASES = {"swish": "silu", "linear": "identity", "step": "heaviside", "relu2": "squared_relu"}
-_POWER = re.compile(r"x\*\*(-?\d+(?:\.\d+)?(?:/\d+)?)")
+_POWER = re.compile(r"x\*\*(-?\d{1,9}(?:\.\d{1,18})?(?:/\d{1,9})?)", re.ASCII)
 
 
 def names() -> list[str]:

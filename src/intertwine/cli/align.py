@@ -14,8 +14,8 @@ from intertwine.cli.arguments import (
     input_shape,
     load_dataset,
     load_pair,
+    most,
     output_path,
-    whole_number,
 )
 from intertwine.errors import InputError
 
@@ -70,7 +70,7 @@ def add_align_arguments(parser: argparse.ArgumentParser) -> None:
         help="the whole symmetry group, or its permutations only (default: full)",
     )  # fmt: skip
     parser.add_argument(
-        "--restarts", type=whole_number, default=3, metavar="N", help="random starts (default: 3)"
+        "--restarts", type=most(10_000, 0), default=3, metavar="N", help="random starts (default: 3)"
     )
 
 

@@ -105,7 +105,6 @@ input_path = Checked(read_path)
 output_path = Checked(write_path)
 any_text = Checked(text)
 positive_int = Checked(numbers.count)
-whole_number = Checked(numbers.whole)
 any_seed = Checked(numbers.seed)
 side = Checked(numbers.pixels)
 processes = Checked(numbers.processes)
@@ -117,6 +116,11 @@ share = Checked(numbers.share)
 momentum = Checked(numbers.below_one)
 seconds = Checked(numbers.seconds)
 gigabytes = Checked(numbers.gigabytes)
+
+
+def most(high: int, low: int = 1) -> Checked[int]:
+    """Whole numbers up to `high`: repetitions that would never end are a slip of the finger."""
+    return Checked(numbers.Whole(low, high))
 
 
 def parse_device(text: str) -> torch.device:

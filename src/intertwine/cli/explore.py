@@ -216,12 +216,17 @@ def _affordable(source: Source, batch_norm: str) -> int:
 
 def _draw_inputs(source: Source, count: int, seed: int) -> list[Any]:
     """Gaussian inputs in the shape of the example; whole numbers are drawn from the example's range."""
+    import math
+
     import torch
+
+    from intertwine.reading import check_memory
 
     generator = torch.Generator().manual_seed(seed)
     inputs = []
     for example in source.example:
         shape = (count, *example.shape[1:])
+        check_memory(math.prod(shape) * example.element_size(), f"{count:,} inputs", do="give fewer --inputs")
         if example.is_floating_point():
             drawn = torch.randn(shape, generator=generator)
         else:

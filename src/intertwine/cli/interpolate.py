@@ -15,6 +15,7 @@ from intertwine.cli.arguments import (
     load_dataset,
     load_side,
     model_spec,
+    most,
     output_path,
     positive_int,
 )
@@ -67,7 +68,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--repair", nargs="?", const="repair", default="none", choices=("none", "reset", "repair"),
         help="what is done about statistics, see below (alone: repair; default: none)",
     )  # fmt: skip
-    parser.add_argument("--points", type=positive_int, default=11, metavar="N", help="points (default: 11)")
+    parser.add_argument("--points", type=most(10_000), default=11, metavar="N", help="points (default: 11)")
     parser.add_argument(
         "--calibrate", type=positive_int, default=1000, metavar="N",
         help="inputs for statistics and activations (default: 1000)",

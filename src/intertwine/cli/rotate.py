@@ -10,9 +10,9 @@ from intertwine.cli.arguments import (
     add_model_arguments,
     any_text,
     load_model,
+    most,
     nonnegative_float,
     positive_float,
-    whole_number,
 )
 from intertwine.cli.stitch import add_training_data, training_and_test
 
@@ -41,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--by", choices=["group", "orthogonal", "identity"], default="group", help="(default: group)"
     )
     parser.add_argument(
-        "--epochs", type=whole_number, default=5, metavar="N", help="of fine-tuning (default: 5)"
+        "--epochs", type=most(100_000, 0), default=5, metavar="N", help="of fine-tuning (default: 5)"
     )
     parser.add_argument(
         "--lr", type=positive_float, default=1e-3, metavar="RATE", help="of Adam (default: 0.001)"

@@ -15,12 +15,12 @@ from intertwine.cli.arguments import (
     data_spec,
     load_dataset,
     load_pair,
+    most,
     nonnegative_float,
     normalization,
     output_path,
     positive_float,
     positive_int,
-    whole_number,
 )
 from intertwine.errors import InputError
 
@@ -78,7 +78,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _add_training(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--epochs", type=whole_number, default=2, metavar="N", help="0: closed form only (default: 2)"
+        "--epochs", type=most(100_000, 0), default=2, metavar="N", help="0: closed form only (default: 2)"
     )
     parser.add_argument(
         "--lr", type=positive_float, metavar="RATE", help="learning rate (default: that of the kind)"
@@ -115,7 +115,7 @@ def add_training_data(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--augment",
-        type=whole_number,
+        type=most(1024, 0),
         default=0,
         metavar="PIXELS",
         help="move training images by up to so many",

@@ -17,6 +17,7 @@ from intertwine.cli.arguments import (
     gigabytes,
     input_path,
     model_spec,
+    most,
     normalization,
     output_path,
     parse_device,
@@ -105,7 +106,7 @@ def add_training_data_arguments(parser: argparse.ArgumentParser) -> None:
         help="cifar10, imagenet, none, ... (default: what the recipe says, for colour images)",
     )  # fmt: skip
     parser.add_argument("--limit", type=positive_int, metavar="N", help="train on the first N examples only")
-    parser.add_argument("--classes", type=positive_int, metavar="N", help="outputs (default: the data's)")
+    parser.add_argument("--classes", type=most(1_000_000), metavar="N", help="outputs (default: the data's)")
 
 
 def run(args: argparse.Namespace) -> int | None:

@@ -17,7 +17,7 @@ Exit code 0 if the output stays the same to 1e-10 (float64), 1 if it does not.
 
 def add_parser(subparsers: Any) -> None:
     """Declare the arguments."""
-    from intertwine.cli.arguments import add_model_arguments, positive_int
+    from intertwine.cli.arguments import add_model_arguments, most
 
     parser = subparsers.add_parser(
         "verify",
@@ -28,7 +28,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add_model_arguments(parser)
     parser.add_argument(
-        "--samples", type=positive_int, default=1, metavar="N", help="group elements to try (default: 1)"
+        "--samples", type=most(10_000), default=1, metavar="N", help="group elements to try (default: 1)"
     )
     parser.add_argument("--json", action="store_true", help="print plain data")
     parser.set_defaults(run=run)

@@ -112,7 +112,7 @@ def read_rows(path: Path) -> list[Row]:
         return [
             Row(**{**row, "unknown_ops": tuple(row["unknown_ops"])}) for row in json.loads(path.read_text())
         ]
-    except (json.JSONDecodeError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(f"{path} is not a coverage file: {error}", do="name another file with -o") from error
 
 

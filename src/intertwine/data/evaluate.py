@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from intertwine.data.dataset import Dataset
-from intertwine.errors import DataError, ModelError
+from intertwine.errors import DataError, IntertwineError, ModelError
+from intertwine.text import first_line
 
 
 class Evaluation(NamedTuple):
@@ -48,7 +49,7 @@ def evaluate(
     try:
         with torch.no_grad():
             for images, labels in dataset.batches(batch):
-                logits = logits_of(_run(model, images.to(like.device, like.dtype)))
+                logits = scores(model, images.to(like.device, like.dtype))
                 labels = labels.to(logits.device)
                 _assert_fits(logits, labels, dataset)
                 correct += int((logits.argmax(1) == labels).sum())
@@ -61,14 +62,28 @@ def evaluate(
     return Evaluation(correct / len(dataset), total / len(dataset))
 
 
-def _run(model: nn.Module, images: Tensor) -> Any:
+def scores(model: nn.Module, images: Tensor) -> Tensor:
+    """The class scores of a model, N x classes; ModelError whatever its forward raises, sys.exit included.
+
+    >>> tuple(scores(nn.Linear(3, 2), torch.zeros(4, 3)).shape)
+    (4, 2)
+    """
     try:
-        return model(images)
-    except RuntimeError as error:
+        output = model(images)
+    except IntertwineError:
+        raise
+    except (Exception, SystemExit) as error:
         raise ModelError(
-            f"the model fails on images of shape {tuple(images.shape)}: {str(error).splitlines()[0]}",
-            do="check that model and data belong together (channels, image size)",
+            f"the model fails on images of shape {tuple(images.shape)}: {first_line(error)}",
+            do="check that model and data belong together (channels, image size, batches of one)",
         ) from error
+    logits = logits_of(output)
+    if logits.ndim != 2 or len(logits) != len(images):
+        raise ModelError(
+            f"class scores of shape {tuple(logits.shape)} for {len(images)} images",
+            do="return a tensor of N x classes",
+        )
+    return logits
 
 
 def logits_of(output: Any) -> Tensor:
@@ -85,8 +100,6 @@ def logits_of(output: Any) -> Tensor:
 
 
 def _assert_fits(logits: Tensor, labels: Tensor, dataset: Dataset) -> None:
-    if logits.ndim != 2 or len(logits) != len(labels):
-        raise ModelError(f"class scores of shape {tuple(logits.shape)} for {len(labels)} images")
     if int(labels.max()) >= logits.shape[1]:
         raise DataError(
             f"{dataset.name} has the label {int(labels.max())}, the model only {logits.shape[1]} classes"

@@ -78,7 +78,7 @@ class _Facts:
     def __init__(self, structure: Structure) -> None:
         c, count = structure.classes, structure.classes.count
         self._keys = list(structure.span)
-        starts = np.array([structure.span[k][0] for k in self._keys])
+        starts = np.array([structure.span[k][0] for k in self._keys], dtype=np.int64)
         sizes = np.diff(np.r_[starts, len(structure.labels)])
         slot = np.repeat(np.arange(len(starts)), sizes)[structure.coordinate_slot]
         pairs = np.sort(structure.coordinate_class * np.int64(len(starts) + 1) + slot)

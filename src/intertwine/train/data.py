@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from intertwine.data import Dataset, Streamed, load_data
 from intertwine.errors import DataError
+from intertwine.reading import user_path
 from intertwine.train.recipe import Augment
 
 # Where the two parquet files of CIFAR-10 usually are.
@@ -68,7 +69,7 @@ def _specs(spec: str, test: str | None) -> tuple[str, str]:
     if kind == "cifar10":
         folder = find_cifar10(rest)
         return f"parquet:{folder / 'train.parquet'}", test or f"parquet:{folder / 'test.parquet'}"
-    if kind == "parquet" and Path(rest).expanduser().is_dir():
+    if kind == "parquet" and rest and user_path(rest, DataError).is_dir():
         return f"parquet:{rest}/train.parquet", test or f"parquet:{rest}/test.parquet"
     if kind == "parquet" and test is None:
         raise DataError(
@@ -80,7 +81,7 @@ def _specs(spec: str, test: str | None) -> tuple[str, str]:
 
 def find_cifar10(folder: str = "") -> Path:
     """The folder that holds CIFAR-10 as train.parquet and test.parquet; DataError says where it looked."""
-    places = [Path(f).expanduser() for f in ([folder] if folder else CIFAR_FOLDERS)]
+    places = [user_path(f, DataError) for f in ([folder] if folder else CIFAR_FOLDERS)]
     for place in places:
         if (place / "train.parquet").is_file() and (place / "test.parquet").is_file():
             return place

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intertwine.data.evaluate import logits_of
-from intertwine.errors import InputError, MissingExtra
+from intertwine.data.evaluate import scores
+from intertwine.errors import InputError, MissingExtra, ModelError
 from intertwine.interrupts import between_steps
 from intertwine.train.data import Splits, batches_of, shrink
 from intertwine.train.journal import Journal, Listener
@@ -166,7 +166,7 @@ class _Loop:
         self.gather.expect(self._chosen(order, counters.step + 1))
         labels = self.data.train.labels[mine].to(self.fabric.device)
         images = shrink(images, self.scales[scale_at(recipe.resolution, at / recipe.epochs)])
-        output = logits_of(self.wrapped(images))
+        output = scores(self.wrapped, images)
         loss = self.objective.value(output, labels)
         self.stepper.zero_grad()
         self.fabric.backward(loss)
@@ -258,9 +258,9 @@ def find_scales(model: nn.Module, example: Tensor, recipe: Recipe) -> dict[float
     with torch.no_grad():
         for scale in wanted:
             try:
-                model(shrink(example, scale))
+                scores(model, shrink(example, scale))
                 working.append(scale)
-            except RuntimeError:
+            except ModelError:
                 if scale == 1:
                     raise
     model.train()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from intertwine import zoo
+from intertwine.data.evaluate import scores
 from intertwine.errors import ModelError
 from intertwine.train.data import Splits
 
@@ -25,7 +27,9 @@ def build_model(spec: str, data: Splits, *, seed: int = 0, classes: int | None =
     if kind not in ("", "zoo"):
         if classes is not None:
             raise ModelError(f"--classes fits models of the zoo only, not {spec}")
-        return zoo.resolve(spec, seed=seed).model
+        model = zoo.resolve(spec, seed=seed).model
+        _assert_runs(model, data, spec)
+        return model
     shape = data.train.shape
     wanted: dict[str, Any] = {"classes": classes or len(data.train.classes), "in_channels": shape[0]}
     if "widths" in _options(name) and "in_channels" not in _options(name):  # a perceptron
@@ -44,12 +48,15 @@ def _options(name: str) -> set[str]:
 
 
 def _assert_runs(model: nn.Module, data: Splits, spec: str) -> None:
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ModelError(f"{spec} has no weights to train")
+    example = data.train.head(2)
     try:
         with torch.no_grad():
-            model(data.train.head(2))
-    except RuntimeError as error:
+            scores(copy.deepcopy(model).eval(), example)
+    except ModelError as error:
         raise ModelError(
             f"{spec} cannot take images of {data.train.shape}",
-            where=str(error).splitlines()[0],
+            where=error.what,
             do="intertwine zoo list shows which images each net was made for",
         ) from error

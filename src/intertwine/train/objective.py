@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from intertwine.data import Dataset
-from intertwine.data.evaluate import logits_of
+from intertwine.data.evaluate import scores
 from intertwine.errors import DataError
 from intertwine.train.recipe import Recipe
 
@@ -48,7 +48,7 @@ def objective_of(recipe: Recipe) -> Objective:
 def assert_fits(model: nn.Module, data: Dataset, recipe: Recipe, like: Tensor) -> None:
     """Raise DataError unless the model has an output for every class."""
     with torch.no_grad():
-        outputs = logits_of(model(like)).shape[1]
+        outputs = scores(model, like).shape[1]
     top = int(data.labels.max())
     if top >= outputs and not (recipe.loss == "mse" and outputs == 1):
         raise DataError(
@@ -66,7 +66,7 @@ def measure(model: nn.Module, data: Dataset, objective: Objective, batch: int = 
     try:
         with torch.no_grad():
             for images, labels in data.batches(batch):
-                output = logits_of(model(images.to(first.device, first.dtype))).float()
+                output = scores(model, images.to(first.device, first.dtype)).float()
                 labels = labels.to(output.device)
                 right += int(plain.correct(output, labels))
                 total += float(plain.value(output.double(), labels)) * len(labels)

@@ -114,10 +114,11 @@ def _read_pickled(path: Path) -> Any:
 
 def _check_unpacked_size(path: Path) -> None:
     """A zip archive of a few bytes may unpack to any number of them."""
-    if zipfile.is_zipfile(path):
-        with parsing(path, WeightsError, so="nothing was loaded"), zipfile.ZipFile(path) as archive:
-            size = sum(entry.file_size for entry in archive.infolist())
-        check_memory(size, f"what {path} unpacks to", WeightsError)
+    with parsing(path, WeightsError, so="nothing was loaded"):
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                size = sum(entry.file_size for entry in archive.infolist())
+            check_memory(size, f"what {path} unpacks to", WeightsError)
 
 
 def _unwrap(loaded: Any, path: Path) -> dict[str, Tensor]:
