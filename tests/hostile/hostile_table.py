@@ -78,6 +78,8 @@ DATAS = (
 )
 # where a bad value turns out to be a good one, it should not take long
 QUICK = {
+    "plane": "random",
+    "points": "5",
     "limit": "10",
     "seconds": "1",
     "epochs": "0",

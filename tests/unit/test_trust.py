@@ -1,0 +1,202 @@
+"""What ends a command: numbers out of range, code that exits, signals, bugs; and names on the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import intertwine.cli as verbs
+from intertwine import numbers
+from intertwine.cli import output
+from intertwine.cli.main import INTERRUPTED, OUR_BUG, main
+from intertwine.errors import InputError, ModelError
+from intertwine.reading import existing_file, parsing, user_path
+from intertwine.text import shown
+from intertwine.train import load_splits, parse_recipe, train
+from intertwine.train.models import build_model
+
+RANGES = [numbers.positive, numbers.nonnegative, numbers.fraction, numbers.share, numbers.below_one]
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True), st.sampled_from(RANGES))
+def test_a_range_accepts_its_numbers_and_no_others(number: float, allowed: numbers.Real) -> None:
+    inside = math.isfinite(number) and abs(number) < 1e308 and allowed.holds(number)
+    for value in (number, repr(number)):
+        if inside:
+            assert allowed(value) == number
+        elif not (isinstance(value, str) and allowed.holds(number)):
+            with pytest.raises(InputError):
+                allowed(value)
+
+
+@given(st.integers(), st.sampled_from([numbers.count, numbers.whole, numbers.seed, numbers.pixels]))
+def test_whole_ranges(number: int, allowed: numbers.Whole) -> None:
+    for value in (number, str(number)):
+        if allowed.low <= number <= allowed.high:
+            assert allowed(value) == number
+        else:
+            with pytest.raises(InputError):
+                allowed(value)
+
+
+@pytest.mark.parametrize(
+    "text", ["nan", "inf", "1e400", "", "x", "9" * 5000, "٣", "1_0", "0x1", "--1", "1 2"]
+)
+def test_what_is_no_number_here(text: str) -> None:
+    for allowed in (*RANGES, numbers.count, numbers.seed, numbers.finite):
+        with pytest.raises(InputError) as caught:
+            allowed(text)
+        assert len(caught.value.what) < 200
+
+
+@given(st.text())
+def test_shown_text_obeys_nothing(text: str) -> None:
+    assert all(c.isprintable() or c in "\n\t" for c in shown(text))
+    assert shown(shown(text)) == shown(text)
+
+
+@given(st.text())
+def test_json_with_any_names_is_json_and_obeys_nothing(text: str) -> None:
+    document = output.to_json({"name": text})
+    assert json.loads(document)["name"] == text
+    assert document.replace("\n", "").isprintable()
+
+
+def test_no_verb_prints_past_the_escaping() -> None:
+    for path in Path(verbs.__path__[0]).glob("*.py"):
+        if path.stem not in ("main", "output", "streams"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            names = [
+                n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+            ]
+            assert "print" not in names, f"{path.name} prints by itself; use output.say"
+
+
+def _run_raising(error: BaseException, monkeypatch: pytest.MonkeyPatch, *flags: str) -> int:
+    def run(args: argparse.Namespace) -> int:
+        raise error
+
+    monkeypatch.setattr("intertwine.cli.zoo.run_list", run)
+    return main(["zoo", "list", *flags])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (KeyError("x\x1b[2J"), OUR_BUG, "bug of intertwine"),
+        (RecursionError("deep"), OUR_BUG, "RecursionError"),
+        (SystemExit(0), 2, "sys.exit(0)"),
+        (MemoryError(), 2, "memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: ..."), 2, "memory"),
+        (OSError(28, "No space left on device", "x"), 2, "No space left"),
+        (KeyboardInterrupt(), INTERRUPTED, "interrupted"),
+        (ModelError("no"), 2, "ModelError: no"),
+    ],
+)
+def test_every_end_is_a_message(
+    error: BaseException,
+    code: int,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _run_raising(error, monkeypatch) == code
+    told = capsys.readouterr().err
+    assert says in told and "Traceback" not in told and "\x1b" not in told
+
+
+def test_debug_shows_the_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run_raising(KeyError("x"), monkeypatch, "--debug") == OUR_BUG
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_parser_may_raise_anything() -> None:
+    class Panic(BaseException):
+        pass
+
+    for error in (Panic("p"), RecursionError(), MemoryError(), UnicodeDecodeError("utf-8", b"x", 0, 1, "no")):
+        with pytest.raises(InputError, match="cannot read"), parsing("a file"):
+            raise error
+    with pytest.raises(KeyboardInterrupt), parsing("a file"):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("path", ["a\0b", "", "~nobody-at-all/x"])
+def test_paths_that_are_none(path: str) -> None:
+    with pytest.raises(InputError):
+        user_path(path)
+
+
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "pipe")
+    for name, says in (
+        ("pipe", "a pipe"),
+        (".", "a folder"),
+        ("missing", "no such file"),
+        ("n" * 300, "name"),
+    ):
+        with pytest.raises(InputError, match=says):
+            existing_file(tmp_path / name)
+    with pytest.raises(InputError, match="a device"):
+        existing_file("/dev/null")
+
+
+SLOW = "epochs: 400\nbatch: 64\noptimizer: {learning_rate: 0.01}\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signals_save_the_state_of_training(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    (tmp_path / "slow.yml").write_text(SLOW)
+    argv = [sys.executable, "-m", "intertwine", "train", "mlp", "--data", "digits", "--threads", "1"]
+    argv += ["--recipe", str(tmp_path / "slow.yml"), "-o", str(tmp_path / "run")]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    state = tmp_path / "run" / "state.safetensors"
+    for _ in range(3000):
+        if state.exists() or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    before = state.stat().st_mtime_ns
+    process.send_signal(number)
+    _, told = process.communicate(timeout=300)
+    assert process.returncode == code and "Traceback" not in told
+    assert state.stat().st_mtime_ns >= before
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path, one_thread: None) -> None:
+    """The signal comes in the middle of an epoch; what was saved is between two steps."""
+    data = load_splits("digits", limit=200)
+    recipe = parse_recipe("epochs: 2\nbatch: 20\noptimizer: {learning_rate: 0.1, momentum: 0.9}\n")
+    model = build_model("digits-vgg", data)
+    whole = train(model, data, recipe, tmp_path / "whole")
+    seen = []
+
+    def listener(row: dict[str, object]) -> None:
+        seen.append(row)
+        if len(seen) == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(model, data, recipe, tmp_path / "cut", listener=listener)
+    assert len(seen) == 4
+    again = train(model, data, recipe, tmp_path / "cut")
+    assert again.resumed
+    from intertwine import zoo
+
+    a, b = zoo.read_weights(whole.weights), zoo.read_weights(again.weights)
+    assert all(torch.equal(a[name], b[name]) for name in a)
