@@ -10,7 +10,6 @@ import json
 import multiprocessing
 import random
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor

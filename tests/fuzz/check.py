@@ -130,7 +130,7 @@ def run(model: nn.Module, x: Tensor) -> Run:
 def _distance(
     model: nn.Module, reference: Run, moved: nn.Module, element: Element, x: Tensor
 ) -> tuple[float, str]:
-    """f(g theta) against f(theta), and the buffers: those after f(g theta) against g (those after f(theta))."""
+    """f(g theta) against f(theta); the buffers after f(g theta) against g times those after f(theta)."""
     try:
         found = run(moved, x)
     except Exception as error:

@@ -82,7 +82,7 @@ class Builder:
         self.parts: dict[str, str] = {}
         self.width = choose((4, 6, 3, 6, 8, 2))
 
-    # -- values ----------------------------------------------------------------------------------------------
+    # -- values --------------------------------------------------------------------------------------------
 
     def named(self, test: Callable[[Tensor], bool]) -> list[str]:
         """Names of values, the latest first."""
@@ -100,7 +100,7 @@ class Builder:
             return self.choose(found)
         return found[0] if self.choose((True, True, False)) else self.choose(found)
 
-    # -- filling a template --------------------------------------------------------------------------------------
+    # -- filling a template --------------------------------------------------------------------------------
 
     def fill(self, template: str) -> tuple[str, dict[str, str]]:
         """The text of a step, and the new parts in it."""
@@ -244,7 +244,7 @@ class Builder:
         ones = ", 1" * after
         return "self." + self._new_part(f"nn.Parameter(torch.empty({{{fixed['n']}}}{ones}))", new)
 
-    # -- steps -------------------------------------------------------------------------------------------------
+    # -- steps ---------------------------------------------------------------------------------------------
 
     def emit(self, text: str, new: dict[str, str]) -> str:
         """Run a step; keep it if its result is of use."""

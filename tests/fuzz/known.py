@@ -224,7 +224,8 @@ known(
 )
 known(
     "ordered pairs of two layers",
-    "h = F.relu(self.l(x)); h1 = torch.tanh(self.m(x)); h2 = self.o((h[:, :, None] * h1[:, None] ** 2).flatten(1)); return h2, h1",
+    "h = F.relu(self.l(x)); h1 = torch.tanh(self.m(x)); "
+    "h2 = self.o((h[:, :, None] * h1[:, None] ** 2).flatten(1)); return h2, h1",
     l="nn.Linear(5, 3)",
     m="nn.Linear(5, 4)",
     o="nn.Linear(12, 3)",
@@ -286,7 +287,7 @@ for _dim in (-1, 0, 1):
     )
 known(
     "weight norm without a dim between layers",
-    "h = F.relu(self.l(x)); h = F.relu(F.linear(h, torch._weight_norm(self.v, self.g, -1))); return self.o(h)",
+    "h = F.relu(F.linear(F.relu(self.l(x)), torch._weight_norm(self.v, self.g, -1))); return self.o(h)",
     l=L6,
     v="nn.Parameter(torch.empty(4, 6))",
     g="nn.Parameter(torch.empty(()))",
@@ -316,7 +317,8 @@ known(
 )
 known(
     "batch norm in training mode",
-    "h = F.relu(F.batch_norm(self.l(x), self.mean, self.var, self.g, self.b, training=True)); return self.o(h)",
+    "h = F.batch_norm(self.l(x), self.mean, self.var, self.g, self.b, training=True); "
+    "return self.o(F.relu(h))",
     ((4, 5), (2, 5), (7, 5)),
     l=L6,
     mean="torch.empty(6)",

@@ -59,7 +59,7 @@ class Program:
         """Without the steps and parts that no output needs. In-place steps are kept."""
         needed, kept = set(self.outputs), []
         for step in reversed(self.steps):
-            if step.name in needed or re.search(r"_\(", step.text) and set(step.uses) & needed:
+            if step.name in needed or (re.search(r"_\(", step.text) and set(step.uses) & needed):
                 kept.append(step)
                 needed |= set(step.uses)
         steps = tuple(reversed(kept))
@@ -173,7 +173,7 @@ def compile_forward(body: str) -> Any:
 def program(
     body: str, shapes: tuple[Shape, ...] = ((3, 5), (1, 5), (4, 5)), vocabulary: int = 0, **parts: str
 ) -> Program:
-    """A program from its text: `program("h = F.relu(self.l(x)); return self.o(h)", l="nn.Linear(5, 6)", ...)`."""
+    """A program from its text: `program("h = self.l(x); return self.o(h)", l="nn.Linear(5, 6)", ...)`."""
     lines = [line.strip() for line in re.split(r";\s*|\n", body) if line.strip()]
     steps = [Step(*line.split(" = ", 1)) for line in lines[:-1]]
     returned = lines[-1].removeprefix("return ")

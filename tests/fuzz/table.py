@@ -10,6 +10,7 @@
 <text>       a part, made when it is first used: <nn.LayerNorm({a}.shape[-1])>
 """
 
+# ruff: noqa: E501  (a template is one line)
 from __future__ import annotations
 
 POINTWISE = """

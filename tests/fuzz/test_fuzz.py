@@ -1,4 +1,4 @@
-"""A few hundred random programs: no claimed symmetry is wrong, nothing crashes; and the fuzzer would notice."""
+"""Random programs: no claimed symmetry is wrong, nothing crashes; and the fuzzer would notice."""
 
 from __future__ import annotations
 
@@ -45,13 +45,6 @@ def test_no_random_program_gets_a_wrong_symmetry(drawn: Program) -> None:
         small, result = shrink(drawn, result)
         note(small.source(Model(small).constructors))
     assert not result.failed, f"{result.verdict} at {result.size}: {result.error:.1e} {result.detail}"
-
-
-WRONG = program(
-    "h0 = F.relu(self.l(x)); h1 = h0.softmax(1); h2 = h1 + h0.flip(1); return self.o(h2)",
-    l="nn.Linear(5, 6)",
-    o="nn.Linear(6, 3)",
-)
 
 
 def test_a_wrong_action_is_seen_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
