@@ -17,7 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from .chunk import run_chunk
+from .chunk import Job, run_chunk
 
 CHUNK = 25
 
@@ -30,6 +30,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--state", type=Path, help="resume from this file, and keep it up to date")
     parser.add_argument("--markdown", type=Path, help="write the distinct failures here")
+    parser.add_argument(
+        "--without", default="", metavar="REGEX", help="leave out these templates of the table"
+    )
     parser.add_argument("--show", type=int, metavar="INDEX", help="print one program, check it and shrink it")
     return parser.parse_args()
 
@@ -38,14 +41,14 @@ def main() -> int:
     """Run, print what fails, and a summary; the exit code says whether anything failed."""
     args = parse()
     if args.show is not None:
-        return show(args.seed, args.show)
+        return show(args.seed, args.show, args.without)
     state: dict[str, Any] = {"seed": args.seed, "done": 0, "counts": {}, "seconds": {}, "findings": {}}
     if args.state and args.state.is_file():
         state = json.loads(args.state.read_text())
         if state["seed"] != args.seed:
             sys.exit(f"{args.state} holds the run of seed {state['seed']}")
     jobs = [
-        (args.seed, first, min(first + CHUNK, args.programs))
+        (args.seed, first, min(first + CHUNK, args.programs), args.without)
         for first in range(state["done"], args.programs, CHUNK)
     ]
     for chunk in chunks(jobs, args.workers):
@@ -59,7 +62,7 @@ def main() -> int:
     return 1 if state["findings"] else 0
 
 
-def chunks(jobs: list[tuple[int, int, int]], workers: int) -> Iterator[dict[str, Any]]:
+def chunks(jobs: list[Job], workers: int) -> Iterator[dict[str, Any]]:
     """The chunks in order. Processes are renewed now and then: torch.export keeps some memory each time."""
     if not jobs:
         return
@@ -72,7 +75,7 @@ def chunks(jobs: list[tuple[int, int, int]], workers: int) -> Iterator[dict[str,
                     yield future.result()
                     jobs = jobs[1:]
             except BrokenProcessPool:
-                seed, first, last = jobs.pop(0)
+                seed, first, last, _ = jobs.pop(0)
                 verdicts = Counter({"worker died": last - first})
                 print(f"a worker died in the programs {first} to {last} of seed {seed}", file=sys.stderr)
                 yield {"counts": {"verdict": verdicts}, "seconds": Counter(), "findings": [], "last": last}
@@ -141,12 +144,14 @@ def _line(counter: dict[str, int]) -> str:
     return ", ".join(f"{k} {v}" for k, v in sorted(counter.items(), key=lambda kv: -kv[1]))
 
 
-def show(seed: int, index: int) -> int:
+def show(seed: int, index: int, without: str) -> int:
     """Look at one program."""
     from .generate import generate
     from .program import Model
     from .shrink import judge, shrink
+    from .table import leave_out
 
+    leave_out(without)
     program = generate(random.Random(f"{seed}-{index}").choice)
     result = judge(program)
     print(program.source(Model(program).constructors), result, sep="\n")

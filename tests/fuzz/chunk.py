@@ -15,6 +15,9 @@ from .fast_export import install
 from .generate import generate
 from .program import Model
 from .shrink import judge, shrink, signature
+from .table import leave_out
+
+Job = tuple[int, int, int, str]  # seed, first and last program, templates to leave out
 
 
 def op_names(text: str) -> list[str]:
@@ -22,11 +25,12 @@ def op_names(text: str) -> list[str]:
     return re.findall(r"(?<!self\.)\b([A-Za-z_]\w*)\(", text)
 
 
-def run_chunk(job: tuple[int, int, int]) -> dict[str, Any]:
+def run_chunk(job: Job) -> dict[str, Any]:
     """Check programs first..last of a seed: counts, and the failures shrunk."""
     torch.set_num_threads(1)
     install()
-    seed, first, last = job
+    seed, first, last, without = job
+    leave_out(without)
     counts: dict[str, Counter[str]] = {k: Counter() for k in ("verdict", "op", "moved op", "group", "sizes")}
     seconds: Counter[str] = Counter()
     findings = []

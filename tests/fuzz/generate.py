@@ -42,11 +42,14 @@ SIZES: dict[str, tuple[tuple[tuple[int, ...], ...], ...]] = {
     ),
     "ids": (((2, 4), (3, 4), (1, 6), (2, 3)), ((1, 3), (2, 3), (2, 5), (3, 2))),
 }
-# share of the tables, by the rank of the value that is worked on
+# share of the tables
 TABLE_WEIGHTS: dict[str, int] = {
-    "shape": 9,
-    "elementwise": 7,
-    "contraction": 8,
+    "copies": 5,
+    "orders": 5,
+    "views": 5,
+    "lookups": 2,
+    "elementwise": 8,
+    "contraction": 9,
     "reduction": 3,
     "norm": 2,
     "image": 8,
@@ -110,7 +113,7 @@ class Builder:
         dims = list(range(1, a.dim())) or [0]
         dim = self.choose([*dims, *dims, dims[-1], dims[-1], 0]) if a.dim() else 0
         size = a.shape[dim] if a.dim() else 1
-        factors = [f for f in range(2, size) if size % f == 0] or [1, size]
+        channels = a.shape[1] if a.dim() > 1 else 1
         new: dict[str, str] = {}
         fixed: dict[str, str] = {
             "a": name,
@@ -120,8 +123,8 @@ class Builder:
             "view": f"{name}.shape[{dim}]" + ", 1" * (a.dim() - 1 - dim),
             "ones": "1, " * dim,
             "minus": "-1, " * dim,
-            "p": str(self.choose(factors)),
-            "x": "x",
+            "p": str(self.choose(_factors(size))),
+            "g": str(self.choose(_factors(channels))),
         }
 
         def hole(match: re.Match[str]) -> str:
@@ -169,11 +172,15 @@ class Builder:
         if key in ("i", "m"):
             wanted = torch.int64 if key == "i" else torch.bool
             found = self.named(lambda v: v.dtype == wanted)
+            if not found and key == "m":
+                return f"({self.number(like=a)} > 0)"
             if not found:
                 raise Rejected("no such value")
             return choose(found)
         if key == "L":
             return self._linear(fixed["a"], a, new)
+        if key == "Lx":
+            return self._linear("x", self.values["x"], new)
         if key in ("W", "W2"):
             return self._weight(fixed["a"], a, new, images=key == "W2")
         if key == "v":
@@ -342,6 +349,11 @@ class Builder:
             for part, text in drawn.parts.items()
         }
         self.program = replace(drawn, parts=filled)
+
+
+def _factors(n: int) -> list[int]:
+    """What cuts n into blocks, if anything does."""
+    return [f for f in range(2, n) if n % f == 0] or [1, max(n, 1)]
 
 
 def _useful(value: Any) -> bool:
