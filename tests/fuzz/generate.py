@@ -74,9 +74,9 @@ class _Model(Model):
 class Builder:
     """A program in the making. Values are known by example, so every template is tried before it is kept."""
 
-    def __init__(self, choose: Choose[Any]) -> None:
+    def __init__(self, choose: Choose[Any], kinds: Sequence[str]) -> None:
         self.choose = choose
-        kind = choose(KINDS)
+        kind = choose(kinds)
         shapes = choose(SIZES[kind])
         self.program = Program((), (), {}, shapes, 8 if kind == "ids" else 0)
         self.model = _Model()
@@ -367,11 +367,11 @@ def _useful(value: Any) -> bool:
     return 1e-6 < top < LARGEST  # false for nan
 
 
-def generate(choose: Choose[Any], most: int = 9) -> Program:
-    """A random program of about 2 to `most` steps besides its start and its output."""
+def generate(choose: Choose[Any], kinds: Sequence[str] = KINDS, most: int = 9) -> Program:
+    """A random program of 1 to `most` steps besides its start and its output, on an input of these kinds."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        builder = Builder(choose)
+        builder = Builder(choose, kinds)
         while not builder.steps:
             try:
                 builder.start()

@@ -15,11 +15,11 @@ import intertwine
 
 from . import check as checking
 from .fast_export import fast_export
-from .generate import generate
+from .generate import SIZES, generate
 from .program import Model, Program, program
 from .shrink import judge, shrink
 
-few = settings(deadline=None, derandomize=True, max_examples=300, suppress_health_check=list(HealthCheck))
+few = settings(deadline=None, derandomize=True, max_examples=80, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -32,18 +32,18 @@ def _fast() -> Iterator[None]:
 
 
 @st.composite
-def programs(draw: Any) -> Program:
+def programs(draw: Any, kind: str) -> Program:
     """A program whose choices hypothesis draws, so that it can shrink them."""
-    return generate(lambda options: draw(st.sampled_from(list(options))))
+    return generate(lambda options: draw(st.sampled_from(list(options))), (kind,))
 
 
+@pytest.mark.parametrize("kind", sorted(SIZES))
 @few
-@given(programs())
-def test_no_random_program_gets_a_wrong_symmetry(drawn: Program) -> None:
+@given(data=st.data())
+def test_no_random_program_gets_a_wrong_symmetry(kind: str, data: Any) -> None:
+    drawn = data.draw(programs(kind))
+    note(drawn.source(Model(drawn).constructors))
     result = judge(drawn)
-    if result.failed:
-        small, result = shrink(drawn, result)
-        note(small.source(Model(small).constructors))
     assert not result.failed, f"{result.verdict} at {result.size}: {result.error:.1e} {result.detail}"
 
 
