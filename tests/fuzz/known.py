@@ -350,3 +350,64 @@ for _random in (
     "h * torch.multinomial(h + 1, 1)",
 ):
     known(f"random: {_random}", f"{_h}return self.o({_random})", l=L6)
+
+# -- found by random programs -------------------------------------------------------------------------------
+
+known(
+    "outer product of a layer with itself, one column kept",
+    "h = self.l(x); h = torch.einsum('bti,btj->bij', h, h) * (torch.arange(3) == 0); "
+    "return self.o(h.flatten(1))",
+    ((2, 4, 5), (3, 4, 5), (1, 7, 5)),
+    l="nn.Linear(5, 3)",
+)
+known(
+    "each channel times each other in two orders",
+    "h = self.l(x); return self.o(h.repeat_interleave(2, 1) * torch.cat([h] * 2, 1))",
+    l="nn.Linear(5, 4)",
+)
+known(
+    "outer product of a tied linear autoencoder",
+    "h = F.linear(self.l(x), self.l.weight.t()); "
+    "return self.o((h.unsqueeze(-1) * F.selu(h).unsqueeze(-2)).flatten(1))",
+    l="nn.Linear(5, 3)",
+)
+known(
+    "transposed with the batch, in the same shape, from batch 1",
+    "h = F.relu(self.l(x)); return self.o(h.transpose(0, 1).reshape(h.shape))",
+    FROM_ONE,
+    l=L6,
+)
+known(
+    "batch norm after a transpose with the batch, from batch 1",
+    "h = self.l(x); return self.m(h.t().reshape(h.shape[0], -1))",
+    FROM_ONE,
+    l="nn.Linear(5, 3, bias=False)",
+    m="nn.BatchNorm1d(3)",
+)
+known(
+    "an embedding of comparisons, returned",
+    "return self.emb((self.l(x) > 0).long())",
+    l=L6,
+    emb="nn.Embedding(4, 4)",
+)
+known(
+    "batch norm in training mode of the input",
+    "return F.batch_norm(x, self.mean, self.var, self.g, training=True)",
+    ((4, 5), (3, 5), (7, 5)),
+    mean="torch.empty(5)",
+    var="torch.ones(5)",
+    g="nn.Parameter(torch.empty(5))",
+)
+known(
+    "positions cut at the length, returned",
+    "return self.pos[:x.shape[1]] + x",
+    LONG,
+    pos="nn.Parameter(torch.empty(16, 5))",
+)
+known("no parameters", "return x.flip(1)")
+known(
+    "rows as long as the length, which is the width by chance",
+    "h = self.l(x); return h.reshape(h.shape[0], -1, h.shape[1]).select(2, 0)",
+    ((2, 4, 5), (1, 7, 5), (3, 2, 5)),
+    l="nn.Linear(5, 4, bias=False)",
+)

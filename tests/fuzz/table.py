@@ -16,7 +16,8 @@ from __future__ import annotations
 import re
 
 POINTWISE = """
-    F.relu F.relu F.relu torch.tanh torch.tanh F.gelu F.silu torch.sigmoid F.leaky_relu F.elu F.softplus F.hardswish
+    F.relu F.relu F.relu F.relu F.relu F.relu F.relu F.relu F.relu torch.tanh torch.tanh torch.tanh F.leaky_relu F.leaky_relu
+    torch.abs torch.abs torch.tanh torch.square F.gelu F.silu torch.sigmoid F.leaky_relu F.elu F.softplus F.hardswish
     F.hardtanh F.relu6 F.mish F.selu F.celu F.hardsigmoid F.softsign F.logsigmoid F.tanhshrink F.hardshrink
     F.softshrink torch.abs torch.abs torch.square torch.neg torch.sin torch.cos torch.erf torch.sinh torch.asinh
     torch.atan torch.exp torch.sign torch.round torch.floor torch.ceil torch.trunc torch.frac torch.expm1
