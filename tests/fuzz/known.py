@@ -278,7 +278,7 @@ known(
     emb="nn.Embedding(6, 4)",
 )
 for _dim in (-1, 0, 1):
-    _g = {-1: "()", 0: "(6, 1)", 1: "(1, 5)"}[_dim]
+    _g = {-1: "(())", 0: "(6, 1)", 1: "(1, 5)"}[_dim]
     known(
         f"_weight_norm dim {_dim}",
         f"h = F.relu(F.linear(x, torch._weight_norm(self.v, self.g, {_dim}))); return self.o(h)",

@@ -113,12 +113,17 @@ class Model(nn.Module):
 
     def run(self, text: str, parts: dict[str, str], values: dict[str, Any]) -> Any:
         """Evaluate one step, after making the parts that it is the first to use."""
-        for name in _PART.findall(text):
-            if name not in self.constructors:
-                filled = _HOLE.sub(lambda m: str(evaluate(m.group(1), self, values)), parts[name])
-                self.add(name, filled)
+        self.make(text, parts, values)
         torch.manual_seed(0)
         return evaluate(text, self, values)
+
+    def make(self, text: str, parts: dict[str, str], values: dict[str, Any]) -> None:
+        """The parts that a text mentions, those before that a constructor needs to know its sizes."""
+        for name in _PART.findall(text):
+            if name not in self.constructors:
+                self.make(parts[name], parts, values)
+                filled = _HOLE.sub(lambda m: str(evaluate(m.group(1), self, values)), parts[name])
+                self.add(name, filled)
 
     def add(self, name: str, constructor: str) -> None:
         """Make a part: a module, a parameter, or (a plain tensor) a buffer; its entries are generic."""

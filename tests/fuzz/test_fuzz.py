@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,21 +13,12 @@ from hypothesis import strategies as st
 import intertwine
 
 from . import check as checking
-from .fast_export import fast_export
+from .fast_export import install, remove
 from .generate import SIZES, generate
 from .program import Model, Program, program
 from .shrink import judge, shrink
 
 few = settings(deadline=None, derandomize=True, max_examples=80, suppress_health_check=list(HealthCheck))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _fast() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with fast_export():
-        yield
-    torch.set_num_threads(threads)
 
 
 @st.composite
@@ -85,8 +75,6 @@ def test_the_fast_export_is_torchs_own(seed: int) -> None:
     drawn = generate(random.Random(seed).choice)
     model, x = Model(drawn), drawn.inputs(drawn.shapes[0])
     fast = _graph(model, x)
-    from .fast_export import install, remove
-
     remove()
     try:
         slow = _graph(model, x)
