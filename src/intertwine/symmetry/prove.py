@@ -11,6 +11,7 @@ import copy
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,7 +24,7 @@ from intertwine.symmetry.axes import Axis
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import Action, Element, sample_parts
 from intertwine.trace.eager import Outcome, run_module, runner
-from intertwine.trace.example import Example, other_sizes
+from intertwine.trace.example import Example, one_row, other_sizes
 from intertwine.trace.export import eval_copy
 from intertwine.trace.run import raised
 
@@ -157,13 +158,18 @@ class Stage:
 
 
 def staged(model: nn.Module, names: Sequence[str], example: Example, seed: int = 0) -> Stage:
-    """A stage in float64, or in float32 for models with kernels that know nothing else."""
-    try:
-        stage = Stage(model, names, example, torch.float64, seed)
-        stage.expected(example)
-    except Exception:
-        stage = Stage(model, names, example, torch.float32, seed)
-        stage.expected(example)
+    """A stage in float64, or in float32 for models with kernels that know nothing else.
+
+    Of a large example one row will do, where the model takes it: the other sizes have other batches.
+    """
+    for dtype in (torch.float64, torch.float32):
+        stage = Stage(model, names, example, dtype, seed)
+        for first in one_row(example):
+            with suppress(Exception):  # whatever a forward raises on what it does not take
+                stage.expected(first)
+                stage.first = first
+                return stage
+    stage.expected(example)
     return stage
 
 

@@ -319,7 +319,7 @@ class Trial:
         self.samples = 2 if sum(p.numel() for p in model.parameters()) < SMALL else 1
         self.symmetry = symmetry
         self.error, self.worst = self._largest_error()
-        if self.refuted and self.worst is not example:
+        if self.refuted and self.worst is not self.stage.first:
             seconds = Clock()
             second = export(model, self.worst.args, self.worst.kwargs)
             spent = symmetry.seconds["export"] + seconds.seconds

@@ -82,14 +82,16 @@ def verify(
     True
     """
     given = Example.of(inputs, kwargs)
-    clock = Clock()
+    clock, trial = Clock(), None
     if symmetry is None:
         symmetry = Symmetry(export(model, given.args, given.kwargs), seconds_export=clock.seconds)
         clock = Clock()
-        symmetry = Trial(model, symmetry, given, seed).symmetry
-    stage = Stage(model, list(symmetry.weights(model)), given, dtype, seed)
-    assert_finite(stage, model)
-    examples = stage.examples()
+        trial = Trial(model, symmetry, given, seed)
+        symmetry, stage, examples = trial.symmetry, trial.stage, trial.examples
+    if trial is None or trial.stage.dtype != dtype:
+        stage = Stage(model, list(symmetry.weights(model)), given, dtype, seed)
+        assert_finite(stage, model)
+        examples = stage.examples()
     worst, coverage = 0.0, 0.0
     for k in range(samples):
         element = symmetry.sample(seed + k)

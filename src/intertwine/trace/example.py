@@ -7,7 +7,7 @@ larger, and what runs counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,13 +82,14 @@ def other_sizes(runs: Callable[[Example], bool], example: Example, count: int = 
     """
     found: list[Example] = []
     batch = _batch(example)
+    large = _large(example)
     for step in range(count):
-        entries = sum(x.numel() for x in example.leaves if isinstance(x, Tensor))
-        larger = step % 2 == 1 and entries <= LARGE
-        grown = batch and {batch: batch + 1 + step}
-        inner = _inner(runs, example, found, larger)
-        for both in ((grown, inner), (grown, {}), (0, inner)):
-            new = _resized(example, *both)
+        # One more than the example's, then two more; of large inputs rather a single one.
+        rows = batch + 1 + step if not (large and step and batch > 1) else 1
+        grown = {batch: rows} if batch else {}
+        inner = _inner(runs, example, [e.shapes for e in found], larger=step % 2 == 1 and not large)
+        for sizes in ((grown, inner), (grown, {}), ({}, inner)):
+            new = _resized(example, *sizes)
             known = new.shapes in [e.shapes for e in (example, *found)]
             if not known and runs(new):
                 found.append(new)
@@ -96,31 +97,43 @@ def other_sizes(runs: Callable[[Example], bool], example: Example, count: int = 
     return found
 
 
+def one_row(example: Example) -> list[Example]:
+    """The example; a large one of several rows with its first row before it."""
+    batch = _batch(example)
+    return [_resized(example, {batch: 1}, {}), example] if batch > 1 and _large(example) else [example]
+
+
+def _large(example: Example) -> bool:
+    return sum(x.numel() for x in example.leaves if isinstance(x, Tensor)) > LARGE
+
+
 def _inner(
-    runs: Callable[[Example], bool], example: Example, found: Sequence[Example], larger: bool
+    runs: Callable[[Example], bool],
+    example: Example,
+    found: Sequence[tuple[tuple[int, ...], ...]],
+    larger: bool,
 ) -> dict[int, int]:
     """Old size -> new size of the dimensions besides the batch that may change."""
-    sizes = sorted({s for shape in example.shapes for s in shape[1:] if s > 1}, reverse=True)
     changed: dict[int, int] = {}
-    for size in sizes:
-        for new in _candidates(size, larger):
-            trial = _resized(example, 0, {**changed, size: new})
-            if trial.shapes not in [e.shapes for e in found] and runs(trial):
+    for size in sorted({s for shape in example.shapes for s in shape[1:]}, reverse=True):
+        used = {s for shapes in found for shape in shapes for s in shape[1:]}
+        for new in sorted(_candidates(size, larger), key=lambda n: n in used):
+            if runs(_resized(example, {}, {**changed, size: new})):
                 changed[size] = new
                 break
     return changed
 
 
-def _candidates(size: int, larger: bool) -> Iterator[int]:
+def _candidates(size: int, larger: bool) -> list[int]:
     """Other sizes to try: a neighbour shares no divisor, half and double keep what must divide."""
     choice: tuple[int, ...]
-    if larger:
-        choice = (size + 1, size + size // 2, 2 * size)
+    if larger or size == 1:
+        choice = (size + 1, size + size // 2, 2 * size, size + 2)
     elif size > 64:
-        choice = (size // 2, size - 1)
+        choice = (size // 4, size // 4 + 1, size // 2, size - 1)
     else:
         choice = (size - 1, size // 2)
-    yield from dict.fromkeys(n for n in choice if n > 1 and n != size)
+    return list(dict.fromkeys(n for n in choice if n > 1 and n != size))
 
 
 def _batch(example: Example) -> int:
@@ -129,16 +142,14 @@ def _batch(example: Example) -> int:
     return first.pop() if len(first) == 1 else 0
 
 
-def _resized(example: Example, batch: Mapping[int, int] | int, inner: Mapping[int, int]) -> Example:
+def _resized(example: Example, batch: Mapping[int, int], inner: Mapping[int, int]) -> Example:
     """The example with sizes replaced: entries are repeated or left out, and real ones stirred a little."""
     generator = torch.Generator().manual_seed(0)
-    batches = batch or {}
 
     def resize(x: Tensor) -> Tensor:
         if not x.dim():
             return x
-        wanted = [batches.get(x.shape[0], x.shape[0]) if isinstance(batches, Mapping) else x.shape[0]]
-        wanted += [inner.get(s, s) for s in x.shape[1:]]
+        wanted = [batch.get(x.shape[0], x.shape[0]), *(inner.get(s, s) for s in x.shape[1:])]
         for dim, size in enumerate(wanted):
             if size != x.shape[dim]:
                 x = x.index_select(dim, (torch.arange(size) % x.shape[dim]).to(x.device))
