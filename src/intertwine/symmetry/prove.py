@@ -79,11 +79,9 @@ class Stage:
         total = sum(p.numel() for p in model.parameters()) * torch.finfo(dtype).bits // 8
         self.frugal = 3 * total > memory
         self.module = eval_copy(model, share=self.frugal)
-        if self.frugal:
-            for buffer in self.module.buffers():  # a copy of its own: only parameters are shared
-                buffer.data = raised(buffer.data, dtype)
-        else:
-            self.module.to(dtype)
+        # Buffers are copies of the module's own in any case; parameters that are shared are not touched.
+        for tensor in (*self.module.buffers(), *(() if self.frugal else self.module.parameters())):
+            tensor.data = raised(tensor.data, dtype)
         parameters = dict(self.module.named_parameters())
         buffers = {n: b for n, b in self.module.named_buffers() if n in names}
         self._live = buffers if self.frugal else {**parameters, **buffers}
