@@ -2,8 +2,8 @@
 
     python benchmarks/scale.py [--billions 0.01 0.1 1.1]
 
-Each size runs in a process of its own, so that its peak is its own; what 7 billion would take is extrapolated from
-the two largest. The peak holds the model itself, torch and the library.
+Each size runs in a process of its own, so that its peak is its own; what 7 billion would take is
+extrapolated from the two largest. The peak holds the model itself, torch and the library.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class Structure:
 
     def _linear_axis(self, orbit: int, members: Ids, orthogonal: bool) -> Linear | None:
         fibres = self.fibres(members)
-        blocks, n = fibres.shape
+        n = fibres.shape[1]
         if n < 2:
             return None
         position, channel = self.occurrences(fibres.reshape(-1))
