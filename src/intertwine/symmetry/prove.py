@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,6 +46,17 @@ class Proof:
     max_error: float
     refuted: Mapping[str, str]
     seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `intertwine inspect --json` prints it."""
+        return {
+            "sizes": [repr(e).removeprefix("Example") for e in self.examples],
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "samples": self.samples,
+            "max_error": self.max_error,
+            "refuted": dict(self.refuted),
+            "seconds": self.seconds,
+        }
 
     @property
     def alone(self) -> bool:
