@@ -3,8 +3,9 @@
     python benchmarks/inference.py [--quick]
 
 Inference is timed three times and the fastest counts; every model is also verified, so that a fast wrong
-answer does not count. The growth is the slope of log(seconds) against log(nodes) over ResNets and transformers of
-growing depth: 1 is linear. What the proof of `trace` costs beside the export is the column `prove`.
+answer does not count. The growth is the slope of log(seconds) against log(nodes) over ResNets and
+transformers of growing depth: 1 is linear. What the proof of `trace` costs beside the export is the column
+`prove`.
 """
 
 from __future__ import annotations
