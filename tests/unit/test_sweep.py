@@ -202,7 +202,7 @@ def test_other_kinds_can_join(tmp_path: Path) -> None:
 
     task = Task.of("double", {"x": 4})
     assert not run_task(task, str(tmp_path)).error
-    assert Store(tmp_path).rows(task.key) == [{"quantity": "double", "value": 8.0}]
+    assert Store(tmp_path).rows(task) == [{"quantity": "double", "value": 8.0}]
     with pytest.raises(InputError, match="exists already"):
         task_kind("double", version=2)(double)
     with pytest.raises(InputError, match="no task kind"):
