@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from intertwine.cli.arguments import add_data_arguments, add_model_arguments, load_dataset, load_model
 from intertwine.cli.output import log, print_json, print_table, progress, write_text
+from intertwine.cli.outputs import output_file, replaced_folder
 from intertwine.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,8 +72,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--axes", action="append", metavar="PATTERN", help="only axes that match, 'layer[34].*'"
     )
-    parser.add_argument("-o", "--out", metavar="OUT", help="folder for the smaller model")
-    parser.add_argument("--plan", metavar="FILE", help="write the plan as JSON")
+    parser.add_argument(
+        "-o", "--out", metavar="OUT", type=replaced_folder, help="folder for the smaller model"
+    )
+    parser.add_argument("--plan", metavar="FILE", type=output_file, help="write the plan as JSON")
     add_data_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -80,7 +83,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Plan, merge, measure, print, save."""
+    from intertwine.files import assert_folder_replaceable
     from intertwine.merge.places import check_beta
+    from intertwine.merge.storage import why_not_replace
 
     betas = _betas(args)
     for beta in betas or ([args.beta] if args.beta is not None else []):
@@ -91,6 +96,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--repair data needs data", do="give --data")
     if betas and args.out:
         raise InputError("--betas makes many models, OUT holds one", do="leave out -o, or choose one --beta")
+    if args.out:
+        assert_folder_replaceable(args.out, why_not_replace)
     source = load_model(args)
     data = load_dataset(args) if args.data is not None else None
     start = time.perf_counter()

@@ -9,7 +9,7 @@ sweep_leftovers("run")              what killed processes left in a folder
 
 from __future__ import annotations
 
-from intertwine.files.folder import finish_exchange, replacing_folder
+from intertwine.files.folder import assert_folder_replaceable, finish_exchange, replacing_folder
 from intertwine.files.leftovers import sweep_leftovers
 from intertwine.files.lock import locked
 from intertwine.files.read import read_json, read_regular
@@ -17,6 +17,7 @@ from intertwine.files.replace import assert_can_write, is_special, replacing, wr
 
 __all__ = [
     "assert_can_write",
+    "assert_folder_replaceable",
     "finish_exchange",
     "is_special",
     "locked",

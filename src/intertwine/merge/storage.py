@@ -1,7 +1,7 @@
 """A merged model on disk: OUT/weights.safetensors and OUT/recipe.json (the factory and what it must give).
 
 The folder is written beside and exchanged: it is there whole or as it was. Loading believes nothing: every
-field of the recipe is checked, and names, shapes, dtypes and finiteness of the weights against it and the factory.
+field of the recipe is checked, and names, shapes, dtypes and finiteness of the weights against it.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def read_recipe(folder: str | Path) -> MergedRecipe:
     strays += [name for name in tied if name in shapes]
     if strays:
         raise WeightsError(f"{path} contradicts itself about {strays[0]!r}", so="nothing was loaded", do=_DO)
-    plain = {name: found.get(name) for name in ("source", "input", "file", "sha256")}
-    return MergedRecipe(shapes=shapes, tied=tied, dtypes=dtypes, infinite=tuple(infinite), **plain)
+    optional = {name: found.get(name) for name in ("input", "file", "sha256")}
+    return MergedRecipe(found["source"], shapes, dtypes, tied, tuple(infinite), **optional)
 
 
 def load_merged(path: str | Path, build: Callable[[MergedRecipe], nn.Module]) -> nn.Module:

@@ -42,9 +42,10 @@ def plan_sweep(sweep: Sweep) -> list[list[Task]]:
             waves[1].append(Task.of("merge", inputs, [net.task], f"merge {net.model} seed {net.seed}"))
     # A stitch has a direction, a barrier has none.
     for kind, part, pairs in (("stitch", sweep.stitch, permutations), ("align", sweep.align, combinations)):
-        for a, b in pairs(nets, 2) if part is not None else ():
+        asked = asdict(part) if part is not None else {}
+        for a, b in pairs(nets, 2) if asked else ():
             if a.model == b.model:
-                inputs = {**data, **_sides(a, b), **asdict(part)}  # type: ignore[call-overload]
+                inputs = {**data, **_sides(a, b), **asked}
                 label = f"{kind} {a.model} seed {a.seed} with seed {b.seed}"
                 waves[1].append(Task.of(kind, inputs, [a.task, b.task], label))
     return [wave for wave in waves if wave]
