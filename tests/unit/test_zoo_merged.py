@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -13,6 +14,8 @@ from safetensors.torch import load_file, save_file
 
 import intertwine
 from intertwine.cli import main
+from intertwine.cli.main import build_parser
+from intertwine.cli.outputs import OUTPUTS, kind_of
 from intertwine.errors import InputError, ModelError, WeightsError
 from intertwine.zoo import checkpoint, load_weights, resolve
 
@@ -91,7 +94,7 @@ def test_a_model_of_ones_own_loads_from_anywhere(own, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = intertwine.load(own / "small", run_code=True)
     assert model(torch.zeros(1, 3, 8, 8)).shape == (1, 3) and model[0].out_channels < 8
-    with pytest.raises(InputError, match="running the Python code in .*mynet.py"):
+    with pytest.raises(InputError, match=r"running the Python code in .*mynet\.py"):
         intertwine.load(own / "small")
 
 
@@ -108,7 +111,7 @@ def test_a_file_that_moved_or_changed_is_told(own, small, tmp_path):
     with pytest.warns(UserWarning, match="has changed since"):
         assert intertwine.load(small, run_code=True, source=f"{moved}:cnn")
     moved.write_text(NET.replace("Conv2d(3, 8, 3)", "Conv2d(3, 8, 3, bias=False)"))
-    gone = pytest.raises(WeightsError, match="gives no '0.bias'")
+    gone = pytest.raises(WeightsError, match=r"gives no '0\.bias'")
     with pytest.warns(UserWarning, match="has changed"), gone:
         intertwine.load(small, run_code=True, source=f"{moved}:cnn")
 
@@ -227,3 +230,20 @@ def test_no_output_over_an_input(small, own, tmp_path, capsys):
         told = capsys.readouterr().err
         assert any(what in told for what in ("is an input", "written twice", "each other")), told
     assert weights.read_bytes() == before and (own / "mynet.py").read_text() == NET
+
+
+def test_every_output_of_every_verb_is_known():
+    """An option that says it writes is one of OUTPUTS, and the other way round."""
+    found = set()
+
+    def walk(parser, verb=""):
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for name, child in action.choices.items():
+                    walk(child, verb or name)
+            elif "-o" in action.option_strings or "write" in (action.help or "") or action.dest == "save":
+                found.add((verb, action.dest))
+
+    walk(build_parser())
+    assert OUTPUTS.keys() <= found
+    assert all(kind_of(verb, name) is not None for verb, name in found), found

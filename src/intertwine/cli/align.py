@@ -15,9 +15,7 @@ from intertwine.cli.arguments import (
     load_dataset,
     load_pair,
 )
-from intertwine.cli.outputs import output_file
 from intertwine.errors import InputError
-from intertwine.files import is_special
 
 if TYPE_CHECKING:
     from intertwine.align import Alignment
@@ -44,12 +42,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--input", type=input_shape, metavar="SHAPE", help="example input, such as 1x3x32x32")
     add_align_arguments(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FILE", type=output_file,
-        help="write the weights of the aligned B here (.safetensors)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--element", metavar="FILE", type=output_file, help="write the group element here (.safetensors)"
+        "-o", "--output", metavar="FILE", help="write the weights of the aligned B here (.safetensors)"
     )
+    parser.add_argument("--element", metavar="FILE", help="write the group element here (.safetensors)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_device_arguments(parser)
     add_data_arguments(parser)
@@ -91,6 +86,7 @@ def run(args: argparse.Namespace) -> int | None:
     """Load, align, write, print."""
     from intertwine.align import align
     from intertwine.cli.output import log
+    from intertwine.files import is_special
     from intertwine.symmetry import trace
 
     for path in filter(None, (args.output, args.element)):

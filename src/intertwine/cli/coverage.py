@@ -20,7 +20,6 @@ Exit code 1 if a claimed symmetry does not hold for some model.
 def add_parser(subparsers: Any) -> None:
     """Declare the arguments."""
     from intertwine.cli.arguments import positive_int
-    from intertwine.cli.outputs import output_file
 
     parser = subparsers.add_parser(
         "coverage",
@@ -40,10 +39,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--seconds", type=float, default=600, help="time limit a model (default: 600)")
     parser.add_argument("--gigabytes", type=float, default=10, help="memory limit a model (default: 10)")
     parser.add_argument(
-        "-o", "--out", required=True, metavar="OUT", type=output_file,
-        help="JSON file of rows, kept after every model",
-    )  # fmt: skip
-    parser.add_argument("--markdown", metavar="FILE", type=output_file, help="also write the table")
+        "-o", "--out", required=True, metavar="OUT", help="JSON file of rows, kept after every model"
+    )
+    parser.add_argument("--markdown", metavar="FILE", help="also write the table")
     parser.add_argument("--json", action="store_true", help="print the rows")
     parser.set_defaults(run=run)
 

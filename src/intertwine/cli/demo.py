@@ -8,7 +8,6 @@ from typing import Any
 
 def add_parser(subparsers: Any) -> None:
     """Declare the arguments."""
-    from intertwine.cli.outputs import output_file
     parser = subparsers.add_parser(
         "demo",
         help="run the main job on data and weights that ship with the package",
@@ -16,9 +15,7 @@ def add_parser(subparsers: Any) -> None:
         epilog="examples:\n  intertwine demo\n  intertwine demo -o somewhere.html --json",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "-o", "--out", default="report.html", metavar="FILE", type=output_file, help="(default: report.html)"
-    )
+    parser.add_argument("-o", "--out", default="report.html", metavar="FILE", help="(default: report.html)")
     parser.add_argument("--json", action="store_true", help="print plain data")
     parser.set_defaults(run=run)
 

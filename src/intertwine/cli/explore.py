@@ -15,7 +15,6 @@ from intertwine.cli.arguments import (
     positive_float,
     positive_int,
 )
-from intertwine.cli.outputs import output_file, output_folder
 from intertwine.errors import InputError
 
 if TYPE_CHECKING:
@@ -112,13 +111,10 @@ def _add_picture_arguments(parser: argparse.ArgumentParser) -> None:
     )
     picture.add_argument("--no-orbit", action="store_true", help="do not infer symmetries and draw the orbit")
     picture.add_argument("--png", action="store_true", help="also write each figure as PNG beside the page")
+    picture.add_argument("--save", metavar="DIR", help="also keep sample, plane and landscape as files")
     picture.add_argument(
-        "--save", metavar="DIR", type=output_folder, help="also keep sample, plane and landscape as files"
+        "-o", "--output", metavar="FILE", default="explore.html", help="default: explore.html"
     )
-    picture.add_argument(
-        "-o", "--output", metavar="FILE", default="explore.html", type=output_file,
-        help="default: explore.html",
-    )  # fmt: skip
     picture.add_argument("--json", action="store_true", help="print the result as JSON")
 
 

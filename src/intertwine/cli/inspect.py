@@ -16,7 +16,6 @@ examples:
 def add_parser(subparsers: Any) -> None:
     """Declare the arguments."""
     from intertwine.cli.arguments import add_model_arguments
-    from intertwine.cli.outputs import output_file
 
     parser = subparsers.add_parser(
         "inspect",
@@ -27,9 +26,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add_model_arguments(parser)
     parser.add_argument("--explain", metavar="AXIS", help="why the channels of one axis are together")
-    parser.add_argument(
-        "-o", "--out", metavar="FILE.html", type=output_file, help="also prove it and write a page"
-    )
+    parser.add_argument("-o", "--out", metavar="FILE.html", help="also prove it and write a page")
     parser.add_argument("--json", action="store_true", help="print plain data")
     parser.set_defaults(run=run)
 

@@ -15,7 +15,6 @@ from intertwine.cli.arguments import (
     load_side,
     positive_int,
 )
-from intertwine.cli.outputs import output_file
 from intertwine.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--calibrate", type=positive_int, default=1000, metavar="N",
         help="inputs for statistics and activations (default: 1000)",
     )  # fmt: skip
-    parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="write the page here")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the page here")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     add_device_arguments(parser)
     add_data_arguments(parser, required=True)

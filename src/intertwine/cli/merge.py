@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from intertwine.cli.arguments import add_data_arguments, add_model_arguments, load_dataset, load_model
 from intertwine.cli.output import log, print_json, print_table, progress, write_text
-from intertwine.cli.outputs import output_file, replaced_folder
 from intertwine.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,10 +71,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--axes", action="append", metavar="PATTERN", help="only axes that match, 'layer[34].*'"
     )
-    parser.add_argument(
-        "-o", "--out", metavar="OUT", type=replaced_folder, help="folder for the smaller model"
-    )
-    parser.add_argument("--plan", metavar="FILE", type=output_file, help="write the plan as JSON")
+    parser.add_argument("-o", "--out", metavar="OUT", help="folder for the smaller model")
+    parser.add_argument("--plan", metavar="FILE", help="write the plan as JSON")
     add_data_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)

@@ -8,7 +8,6 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from intertwine.cli.outputs import output_folder
 from intertwine.errors import InputError
 
 _EPILOG = """examples:
@@ -36,9 +35,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--preset", choices=("quick", "paper"), help="default: as --list says")
     parser.add_argument("--quick", action="store_const", const="quick", dest="preset", help="--preset quick")
     parser.add_argument(
-        "-o", "--output", metavar="DIR", default="reproduced", type=output_folder,
-        help="folder (default: reproduced)",
-    )  # fmt: skip
+        "-o", "--output", metavar="DIR", default="reproduced", help="folder (default: reproduced)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 

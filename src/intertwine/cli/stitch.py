@@ -13,7 +13,6 @@ from intertwine.cli.arguments import (
     load_pair,
     positive_int,
 )
-from intertwine.cli.outputs import output_file
 from intertwine.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )  # fmt: skip
     _add_training(parser)
     parser.add_argument("--normalize-b", metavar="HOW", help="normalisation of B's inputs, where it differs")
-    parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="write the page here")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the page here")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     add_device_arguments(parser)
     add_data_arguments(parser, required=True)

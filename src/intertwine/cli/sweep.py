@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from intertwine.cli.arguments import positive_int
-from intertwine.cli.outputs import output_folder
 
 if TYPE_CHECKING:
     from intertwine.sweep import Report
@@ -40,9 +39,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("sweep", metavar="SWEEP.yml", help="what to run")
-    parser.add_argument(
-        "-o", "--output", metavar="DIR", required=True, type=output_folder, help="results and table"
-    )
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="results and table")
     add_backend_arguments(parser)
     parser.set_defaults(run=run)
 

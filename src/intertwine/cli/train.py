@@ -16,7 +16,6 @@ from intertwine.cli.arguments import (
     positive_float,
     positive_int,
 )
-from intertwine.cli.outputs import output_folder
 
 if TYPE_CHECKING:
     from intertwine.train import Recipe, Run, Splits
@@ -55,9 +54,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="images that would take more are read from their files, batch by batch (default: half of the "
         "machine's)",
     )  # fmt: skip
-    parser.add_argument(
-        "-o", "--output", metavar="RUN", required=True, type=output_folder, help="the folder of the run"
-    )
+    parser.add_argument("-o", "--output", metavar="RUN", required=True, help="the folder of the run")
     parser.add_argument(
         "--seed", type=int, default=0, help="initial weights, order, augmentation (default: 0)"
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from intertwine.cli.arguments import DATA_HELP
-from intertwine.cli.outputs import output_folder
 from intertwine.cli.sweep import add_backend_arguments, print_report, progress_notes
 from intertwine.cli.train import add_training_data_arguments
 
@@ -43,9 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     training.add_argument("model", metavar="MODEL", help="NAME of the zoo, or any MODEL")
     training.add_argument("--seeds", default="0", metavar="SEEDS", help="0-99, 7 or 0-2,5 (default: 0)")
     add_training_data_arguments(training)
-    training.add_argument(
-        "-o", "--output", metavar="DIR", required=True, type=output_folder, help="weights, results and table"
-    )
+    training.add_argument("-o", "--output", metavar="DIR", required=True, help="weights, results and table")
     add_backend_arguments(training)
     training.set_defaults(run=run_train)
 

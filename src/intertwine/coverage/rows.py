@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from intertwine.errors import InputError
-from intertwine.files import locked, read_json, write_bytes
+from intertwine.files import clear_lock, locked, read_json, write_bytes
 
 T = TypeVar("T")
 
@@ -25,6 +25,9 @@ class Kept(Generic[T]):
     ) -> None:
         self.path, self.kind, self.what, self.key, self.indent = Path(path), kind, what, key, indent
         self.items: dict[str, T] = {}
+        real = Path(os.path.realpath(path))
+        self.lock = real.with_name(f".{real.name[:200]}.lock")
+        clear_lock(self.lock, f"writes {path}")
         self.read()
 
     def read(self) -> None:
@@ -33,8 +36,7 @@ class Kept(Generic[T]):
 
     def add(self, items: Iterable[T]) -> None:
         """Add records, or replace those of the same key; what others have added meanwhile stays."""
-        real = Path(os.path.realpath(self.path))
-        with locked(real.with_name(f".{real.name[:200]}.lock"), f"writes {self.path}"):
+        with locked(self.lock, f"writes {self.path}"):
             self.read()
             self.items |= {getattr(item, self.key): item for item in items}
             rows = [asdict(self.items[name]) for name in sorted(self.items)]  # type: ignore[call-overload]

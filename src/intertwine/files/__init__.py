@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from intertwine.files.folder import assert_folder_replaceable, finish_exchange, replacing_folder
 from intertwine.files.leftovers import sweep_leftovers
-from intertwine.files.lock import locked
+from intertwine.files.lock import clear_lock, locked
 from intertwine.files.read import read_json, read_regular
 from intertwine.files.replace import assert_can_write, is_special, replacing, write_bytes, write_tensors
 
 __all__ = [
     "assert_can_write",
     "assert_folder_replaceable",
+    "clear_lock",
     "finish_exchange",
     "is_special",
     "locked",

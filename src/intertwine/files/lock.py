@@ -43,6 +43,13 @@ def locked(path: str | Path, what: str) -> Iterator[None]:
         os.close(handle)
 
 
+def clear_lock(path: str | Path, what: str) -> None:
+    """Remove the lock file of a process that was killed when its work was done; wait for a living one."""
+    if os.path.lexists(path):
+        with locked(path, what):
+            pass
+
+
 def _acquire(path: Path, what: str) -> int:
     began, told = time.monotonic(), False
     while True:

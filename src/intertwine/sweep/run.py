@@ -51,6 +51,9 @@ def run_sweep(
     everything = [task for wave in waves for task in wave]
     labels = {task.key: task.label for task in everything}
     done = {task.key for task in everything if store.is_done(task)}
+    for task in everything:
+        if task.key in done:
+            store.tidy(task)
     failed: dict[str, str] = {}
     ran = code = 0
     if len(done) < len(labels):

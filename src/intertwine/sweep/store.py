@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from intertwine.errors import InputError
-from intertwine.files import locked, read_json, write_bytes
+from intertwine.files import clear_lock, locked, read_json, write_bytes
 from intertwine.sweep.task import Need, Row, Task, find_kind
 
-RESULT = "result.json"
+RESULT, _LOCK = "result.json", ".lock"
 # The columns of the table, and what a row may hold in each.
 COLUMNS = {
     "kind": "string", "task": "string", "model": "string", "seed": "int64", "model_b": "string",
@@ -40,7 +40,11 @@ class Store:
 
     def locked(self, task: Task) -> AbstractContextManager[None]:
         """One process at a time works on a task."""
-        return locked(self.folder(task) / ".lock", f"works on {task.label or task.key}")
+        return locked(self.folder(task) / _LOCK, f"works on {task.label or task.key}")
+
+    def tidy(self, task: Task) -> None:
+        """Remove the lock of a process that was killed right after it had finished a task."""
+        clear_lock(self.folder(task) / _LOCK, f"works on {task.label or task.key}")
 
     def is_done(self, task: Task) -> bool:
         """Whether there is a result of exactly this task."""
