@@ -241,6 +241,8 @@ def test_every_output_of_every_verb_is_known():
             if isinstance(action, argparse._SubParsersAction):
                 for name, child in action.choices.items():
                     walk(child, verb or name)
+            elif action.nargs == 0:
+                continue  # a flag
             elif "-o" in action.option_strings or "write" in (action.help or "") or action.dest == "save":
                 found.add((verb, action.dest))
 
