@@ -77,7 +77,7 @@ def assert_outputs(args: argparse.Namespace) -> None:
                     do="write to another place",
                 )
         if kind is Kind.FILE:
-            assert_can_write(out)
+            assert_can_write(out, parents=False)
 
 
 def _replaces(out: str, kind: Kind, path: str) -> bool:

@@ -64,7 +64,7 @@ def run_sweep(
                     ran += 1
                     if outcome.error:
                         failed[labels[outcome.key]] = outcome.error
-                        code = max(code, outcome.code)
+                        code = max(code, outcome.code or 1)  # a worker that died has none
                     else:
                         done.add(outcome.key)
                     if progress is not None:
