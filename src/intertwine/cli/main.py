@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import pkgutil
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from rich.console import Console
 
 import intertwine.cli as verbs
+from intertwine.cli.outputs import assert_outputs
+from intertwine.cli.streams import guarded_streams, only_json
 from intertwine.errors import IntertwineError
 
 # Modules of this package that are shared helpers and not verbs.
-_NOT_VERBS = {"main", "arguments", "output"}
+_NOT_VERBS = {"main", "arguments", "output", "outputs", "streams"}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -34,16 +36,30 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    args = build_parser().parse_args(argv)
+    with guarded_streams():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     log = Console(stderr=True)
     try:
-        return int(args.run(args) or 0)
+        return _run(argv)
     except IntertwineError as error:
         log.print(f"{type(error).__name__}: {error}", markup=False, highlight=False, soft_wrap=True)
         return error.exit_code
     except KeyboardInterrupt:
         log.print("interrupted", markup=False)
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        args = build_parser().parse_args(argv)
+    except SystemExit:  # --help
+        sys.stdout.flush()
+        raise
+    assert_outputs(args)
+    with only_json() if getattr(args, "json", False) else nullcontext():
+        code = int(args.run(args) or 0)
+    sys.stdout.flush()
+    return code

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from intertwine.files import replacing
+from intertwine.cli.streams import document
+from intertwine.files import write_bytes
 from intertwine.report.cells import format_cell
 
 
@@ -47,7 +47,7 @@ def to_plain(value: Any) -> Any:
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout; never NaN, which is not JSON."""
-    sys.stdout.write(json.dumps(to_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    document().write(json.dumps(to_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def log() -> Console:
@@ -82,10 +82,8 @@ def progress(label: str, total: int | None = None) -> Iterator[Any]:
 
 
 def write_text(path: str | Path, text: str) -> Path:
-    """Write beside the target, then rename: the file is there whole, or as it was before."""
-    with replacing(path) as beside:
-        beside.write_text(text, encoding="utf-8")
-    return Path(path)
+    """The file is there whole, or as it was before."""
+    return write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_json(path: str | Path, value: Any) -> Path:

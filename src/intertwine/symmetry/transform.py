@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from intertwine.errors import InputError
-from intertwine.files import replacing
+from intertwine.files import write_tensors
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.colours import mix
 from intertwine.symmetry.scales import Kind
@@ -87,8 +87,6 @@ class Element:
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file whose JSON header says what it is."""
-        from safetensors.torch import save_file
-
         tensors = {
             "relabel": torch.from_numpy(self.relabel.copy()),
             "log_scale": torch.from_numpy(self.log_scale.copy()),
@@ -96,8 +94,7 @@ class Element:
             **{f"linear.{k}": torch.from_numpy(np.ascontiguousarray(m)) for k, m in self.linear.items()},
         }
         header = {"format": "intertwine element 1", "structure": fingerprint(self.structure)}
-        with replacing(path) as beside:
-            save_file(tensors, beside, metadata={"intertwine": json.dumps(header)})
+        write_tensors(path, tensors, {"intertwine": json.dumps(header)})
 
 
 def load_element(structure: Structure, path: str | Path) -> Element:
@@ -108,16 +105,34 @@ def load_element(structure: Structure, path: str | Path) -> Element:
         with safe_open(str(path), framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("intertwine", "{}"))
             tensors = {key: file.get_tensor(key).numpy() for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a saved group element: {error}") from error
-    if header.get("structure") != fingerprint(structure):
+    if not isinstance(header, dict) or header.get("structure") != fingerprint(structure):
         raise InputError(
             f"{path} was saved for another model",
             so="its channels cannot be matched to this one's",
             do="load it with the Symmetry of the model it was sampled from",
         )
+    _check_tensors(structure, tensors, str(path))
     linear = {int(k.removeprefix("linear.")): v for k, v in tensors.items() if k.startswith("linear.")}
     return Element(structure, tensors["relabel"], tensors["log_scale"], tensors["sign"], linear)
+
+
+def _check_tensors(structure: Structure, tensors: Mapping[str, np.ndarray], path: str) -> None:
+    """The names, shapes and kinds of numbers that the identity has, all of them finite."""
+    like = identity(structure)
+    wanted = {"relabel": like.relabel, "log_scale": like.log_scale, "sign": like.sign}
+    wanted |= {f"linear.{orbit}": matrix for orbit, matrix in like.linear.items()}
+    for name in sorted({*wanted, *tensors}):
+        if name not in wanted or name not in tensors:
+            raise InputError(f"{path} {'lacks' if name in wanted else 'has an unknown'} tensor {name!r}")
+        found, right = tensors[name], wanted[name]
+        if found.shape != right.shape or found.dtype.kind != right.dtype.kind:
+            raise InputError(f"{path}: {name} is {found.dtype}{found.shape}, not {right.dtype}{right.shape}")
+        if not np.isfinite(found).all():
+            raise InputError(f"{path}: {name} holds NaN or infinite numbers")
+    if not np.array_equal(np.sort(tensors["relabel"]), like.relabel) or not (abs(tensors["sign"]) == 1).all():
+        raise InputError(f"{path} is not a group element: not a permutation, or signs other than 1 and -1")
 
 
 def fingerprint(structure: Structure) -> str:
