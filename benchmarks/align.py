@@ -26,7 +26,7 @@ from intertwine import act, trace, zoo
 from intertwine.align import align, alignment_report, check_llfc, interpolate
 from intertwine.align.interpolate import Mixer, mix
 from intertwine.data import load_data
-from intertwine.symmetry.verify import make_generic
+from intertwine.symmetry.prove import make_generic
 from intertwine.zoo.vision_shim import import_vision
 
 TOLERANCE = 1e-5
@@ -72,9 +72,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
 
 def generic(model: nn.Module, symmetry: Any) -> None:
     """Constant weights (unit gains, zero biases) become random: on them every permutation looks right."""
-    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    for name, tensor in make_generic(symmetry.weights(model), torch.Generator().manual_seed(0)).items():
-        state[name].data.copy_(tensor)
+    generator = torch.Generator().manual_seed(0)
+    for tensor in symmetry.weights(model).values():
+        tensor.data.copy_(make_generic(tensor, generator))
 
 
 @torch.no_grad()

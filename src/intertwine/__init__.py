@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def load(path: str | Path, *, run_code: bool = False) -> nn.Module:
+def load(path: str | Path, *, run_code: bool = False, source: str | None = None) -> nn.Module:
     """The smaller model in a folder that `intertwine merge` wrote (see `intertwine.zoo.merged.load`)."""
     from intertwine.zoo import merged
 
-    return merged.load(path, run_code=run_code)
+    return merged.load(path, run_code=run_code, source=source)
 
 
 __all__ = [

@@ -80,6 +80,10 @@ class MissingExtra(Unsupported):
     """An optional dependency is not installed."""
 
 
+class RefutedClaim(UserWarning):
+    """Acting refuted a symmetry that a rule claims: it is frozen, and the rule has a bug."""
+
+
 class VerificationFailed(IntertwineError):
     """A claimed symmetry did not hold."""
 

@@ -15,7 +15,7 @@ from torch import nn
 from intertwine import Symmetry, act, trace, zoo
 from intertwine.merge import apply_merge, plan_merge, widen
 from intertwine.merge.places import find_places
-from intertwine.symmetry.verify import make_generic
+from intertwine.symmetry.prove import make_generic
 
 NETS = ["mlp", "lenet5", "digits-vgg", "myrtle-plain", "tiny10", "resnet20", "resnet20-pad"]
 LARGE = ["resnet18", "mobilenet_v2", "densenet121", "convnext_tiny", "vit_b_16"]
@@ -24,11 +24,10 @@ LARGE = ["resnet18", "mobilenet_v2", "densenet121", "convnext_tiny", "vit_b_16"]
 def generic(source: zoo.Source, symmetry: Symmetry) -> nn.Module:
     """Double precision and no constant weights, on which everything looks equal."""
     model = source.model.double()
-    made = make_generic(symmetry.weights(model), torch.Generator().manual_seed(0))
-    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for name, tensor in made.items():
-            state[name].copy_(tensor)
+        for tensor in symmetry.weights(model).values():
+            tensor.copy_(make_generic(tensor, generator))
     return model
 
 

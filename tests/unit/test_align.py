@@ -183,7 +183,7 @@ def test_features_of_the_mean() -> None:
 def test_errors() -> None:
     model, x = pair("mlp")
     symmetry = trace(model, x)
-    wide = nn.Sequential(nn.Linear(6, 17), nn.ReLU(), nn.Linear(17, 16), nn.Tanh(), nn.Linear(16, 3))
+    wide = nn.Sequential(nn.Linear(6, 17), nn.ReLU(), nn.Linear(17, 16), nn.Tanh(), nn.Linear(16, 3)).double()
     with pytest.raises(InputError, match="B does not fit"):
         align(model, wide, symmetry)
     with pytest.raises(InputError, match="needs data"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 
 import pytest
 
@@ -105,3 +107,56 @@ def test_command_line(capsys, tmp_path):
     assert "| zoo:mlp | exact |" in page.read_text()
     assert main(["coverage", "--library", "zoo", "--shard", "3/2", "-o", str(out)]) == 2
     assert "cannot read the shard" in capsys.readouterr().err
+
+
+survey_module = sys.modules["intertwine.coverage.survey"]
+
+
+def fast(monkeypatch, status="exact"):
+    """A survey that runs no model; the list of what it would have run."""
+    ran = []
+
+    def isolated(context, spec, seconds, gigabytes):
+        ran.append(spec)
+        return Row(spec, status)
+
+    monkeypatch.setattr(survey_module, "_isolated", isolated)
+    return ran
+
+
+def test_two_surveys_lose_no_rows(tmp_path, monkeypatch):
+    fast(monkeypatch)
+    out, jobs = tmp_path / "rows.json", []
+    for part in range(4):
+        specs = [f"zoo:{part}-{i}" for i in range(5)]
+        jobs.append(threading.Thread(target=survey, args=(specs, out)))
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+    assert len(json.loads(out.read_text())) == 20 and [p.name for p in tmp_path.iterdir()] == ["rows.json"]
+
+
+def test_what_failed_is_tried_again_under_other_limits(tmp_path, monkeypatch):
+    out = tmp_path / "rows.json"
+    ran = fast(monkeypatch, "failed")
+    survey(["zoo:a"], out, seconds=1)
+    survey(["zoo:a"], out, seconds=1)
+    assert ran == ["zoo:a"]
+    ran = fast(monkeypatch)
+    assert survey(["zoo:a"], out, seconds=2)[0].status == "exact" and ran == ["zoo:a"]
+    survey(["zoo:a"], out, seconds=3)
+    assert ran == ["zoo:a"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "5", "[5]", "[{}]", '[{"model": 5, "status": "exact"}]',
+     '[{"model": "a", "status": "exact", "x": 1}]',
+     '[{"model": "a", "status": "exact", "frozen": []}]', "[" * 100_000],
+)  # fmt: skip
+def test_junk_is_no_coverage_file(tmp_path, text):
+    (tmp_path / "rows.json").write_text(text)
+    with pytest.raises(InputError, match="not a coverage file"):
+        survey(["zoo:mlp"], tmp_path / "rows.json")
+    assert (tmp_path / "rows.json").read_text() == text

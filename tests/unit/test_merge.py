@@ -189,7 +189,7 @@ def test_save_and_load(
         digits.model, plan_merge(digits.model, digits_symmetry, target_params=0.5, check=False)
     )
     out = save_merged(small, tmp_path / "out", "zoo:digits-vgg")
-    again = load_merged(out, lambda source: zoo.resolve(source).model)
+    again = load_merged(out, lambda recipe: zoo.resolve(recipe.source).model)
     with torch.no_grad():
         assert torch.equal(again(*digits.example), small(*digits.example))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
@@ -197,20 +197,19 @@ def test_save_and_load(
     def killed(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(storage, "save_file", killed)
+    monkeypatch.setattr(storage, "write_tensors", killed)
     with pytest.raises(KeyboardInterrupt):
         save_merged(small, tmp_path / "other", "zoo:digits-vgg")
     with pytest.raises(KeyboardInterrupt):
         save_merged(small, tmp_path / "out", "zoo:digits-vgg")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
-    assert torch.equal(
-        load_merged(out, lambda s: zoo.resolve(s).model)(*digits.example), again(*digits.example)
-    )
+    kept = load_merged(out, lambda recipe: zoo.resolve(recipe.source).model)
+    assert torch.equal(kept(*digits.example), again(*digits.example))
     (tmp_path / "mine").mkdir()
     with pytest.raises(InputError, match="not a merged model"):
         save_merged(small, tmp_path / "mine", "zoo:digits-vgg")
     with pytest.raises(WeightsError, match="not a merged model"):
-        load_merged(tmp_path / "mine", lambda s: zoo.resolve(s).model)
+        load_merged(tmp_path / "mine", lambda recipe: zoo.resolve(recipe.source).model)
 
 
 def test_bad_input_says_so(digits: zoo.Source, digits_symmetry: Symmetry) -> None:

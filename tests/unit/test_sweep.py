@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -202,7 +205,7 @@ def test_other_kinds_can_join(tmp_path: Path) -> None:
 
     task = Task.of("double", {"x": 4})
     assert not run_task(task, str(tmp_path)).error
-    assert Store(tmp_path).rows(task.key) == [{"quantity": "double", "value": 8.0}]
+    assert Store(tmp_path).rows(task) == [{"quantity": "double", "value": 8.0}]
     with pytest.raises(InputError, match="exists already"):
         task_kind("double", version=2)(double)
     with pytest.raises(InputError, match="no task kind"):
@@ -223,3 +226,101 @@ def test_the_command_lines(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert {"name": "mlp", "classes": 10} in [
         {key: entry[key] for key in ("name", "classes")} for entry in json.loads(capsys.readouterr().out)
     ]
+
+
+def copied(folder: Path, tmp_path: Path) -> Path:
+    """The folder of the finished sweep, to be spoilt."""
+    run_sweep(parse_sweep(TEXT, folder=folder), folder / "out", jobs=1)
+    shutil.copytree(folder / "out", tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_what_a_results_folder_says_never_decides_what_runs(folder: Path, tmp_path: Path) -> None:
+    """Every result names a file with a trap; the next sweep computes them again, and nothing is sprung."""
+    out = copied(folder, tmp_path)
+    trap = tmp_path / "trap.py"
+    trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')\ndef make(): pass\n")
+    good = read_table(out)
+    for path in out.glob("results/*/result.json"):
+        content = json.loads(path.read_text())
+        for key in ("model", "model_b"):
+            if key in content["inputs"]:
+                content["inputs"][key] = f"{trap}:make"
+        path.write_text(json.dumps(content))
+    report = run_sweep(parse_sweep(TEXT, folder=folder), out, jobs=1)
+    assert not report.failed and report.ran == 6 and not (tmp_path / "sprung").exists()
+    assert read_table(out).equals(good)
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "null", "[1]", "{", "[" * 100_000, '{"rows": 5}', "rows", "row", "files", "folder", "pipe"]
+)
+def test_a_result_that_is_none_is_computed_again(damage: str, folder: Path, tmp_path: Path) -> None:
+    out, sweep = copied(folder, tmp_path), parse_sweep(TEXT, folder=folder)
+    task = plan_sweep(sweep)[0][0]
+    path = out / "results" / task.key / "result.json"
+    content = json.loads(path.read_text())
+    if damage in ("folder", "pipe"):
+        path.unlink()
+        path.mkdir() if damage == "folder" else os.mkfifo(path)
+    elif damage in ("rows", "row", "files"):
+        spoilt = {"rows": {"rows": "x"}, "row": {"rows": [{"value": "x"}]}, "files": {"files": {}}}[damage]
+        path.write_text(json.dumps({**content, **spoilt}))
+    else:
+        path.write_text(damage)
+    assert not Store(out).is_done(task)
+    if damage not in ("folder", "pipe"):
+        run_task(task, str(out))
+        assert json.loads(path.read_text()) == content
+
+
+def test_an_emptied_model_is_not_a_finished_run(folder: Path, tmp_path: Path) -> None:
+    out, sweep = copied(folder, tmp_path), parse_sweep(TEXT, folder=folder)
+    task = plan_sweep(sweep)[0][0]
+    weights = out / "results" / task.key / "run" / "model.safetensors"
+    good = weights.read_bytes()
+    weights.write_bytes(b"")
+    assert not Store(out).is_done(task) and run_sweep(sweep, out, jobs=1).ran == 1
+    assert weights.read_bytes() == good
+    weights.write_bytes(good[:-4] + bytes(4))  # the same size, other numbers: who reads them says so
+    assert Store(out).is_done(task)
+    with pytest.raises(InputError, match="is not what train mlp seed 0 wrote"):
+        Store(out).need(task).file("run/model.safetensors")
+
+
+def test_bad_input_writes_nothing_and_exits_2(folder: Path, tmp_path: Path) -> None:
+    for text in (
+        TEXT.replace("digits", "npz:none.npz"), TEXT.replace("digits", "nonsense"),
+        TEXT.replace("mlp", "nothing"), TEXT.replace("mlp", "none.py:make"),
+    ):  # fmt: skip
+        (tmp_path / "s.yml").write_text(text)
+        (tmp_path / "r.yml").write_text(RECIPE)
+        assert main(["sweep", str(tmp_path / "s.yml"), "-o", str(tmp_path / "out"), "--jobs", "1"]) == 2
+        assert not (tmp_path / "out").exists()
+
+
+def test_many_seeds_hash_recipe_and_data_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    real = Sweep.recipe
+    monkeypatch.setattr(Sweep, "recipe", lambda self: reads.append(1) or real(self))
+    sweep = Sweep("digits", TrainPart(("mlp",), "0-9999", "r.yml"), folder=str(folder))
+    (wave,) = plan_sweep(sweep)
+    assert len({task.key for task in wave}) == 10_000 and len(reads) == 1
+
+
+def test_two_sweeps_share_a_folder(folder: Path, tmp_path: Path) -> None:
+    """A task that another process holds is waited for, and its result is used."""
+    out, sweep = copied(folder, tmp_path), parse_sweep(TEXT, folder=folder)
+    task, store = plan_sweep(sweep)[0][0], Store(out)
+    kept = (store.folder(task) / "result.json").read_bytes()
+    (store.folder(task) / "result.json").unlink()
+    reports: list[Any] = []
+    with store.locked(task):
+        other = threading.Thread(target=lambda: reports.append(run_sweep(sweep, out, jobs=1)))
+        other.start()
+        other.join(0.5)
+        assert other.is_alive()
+        (store.folder(task) / "result.json").write_bytes(kept)
+    other.join()
+    assert not reports[0].failed and (store.folder(task) / "result.json").read_bytes() == kept
+    assert not list(out.rglob(".*"))

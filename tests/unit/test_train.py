@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from intertwine import zoo
 from intertwine.cli import main
 from intertwine.data import evaluate
 from intertwine.errors import DataError, InputError, ModelError
-from intertwine.train import Recipe, Splits, build_model, load_splits, read_metrics, train
+from intertwine.train import Recipe, Run, Splits, build_model, load_splits, read_metrics, train
 from intertwine.train import loop as loop_module
 from intertwine.train import state as state_module
 from intertwine.train.data import Gather, shrink
@@ -193,9 +195,27 @@ def test_a_folder_of_other_things_is_left_alone(digits: Splits, tmp_path: Path) 
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
-def test_only_one_process_trains_in_a_folder(digits: Splits, tmp_path: Path) -> None:
-    with state_module.locked(tmp_path / "run"), pytest.raises(InputError, match="another process"):
-        train(build_model("mlp", digits), digits, SMALL, tmp_path / "run")
+def test_only_one_process_trains_in_a_folder(
+    digits: Splits, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The second waits, says for whom, and finds the result of the first."""
+    model, began = build_model("mlp", digits), threading.Event()
+    found: list[Run] = []
+
+    def second() -> None:
+        began.set()
+        found.append(train(model, digits, SMALL, tmp_path / "run"))
+
+    waiting = threading.Thread(target=second)
+    with state_module.locked(tmp_path / "run"):
+        waiting.start()
+        began.wait()
+        waiting.join(1.5)
+        assert waiting.is_alive() and not (tmp_path / "run" / "run.json").exists()
+        assert f"waiting for process {os.getpid()}, which trains in" in caplog.text
+    waiting.join()
+    assert found and not (tmp_path / "run" / ".lock").exists()
+    assert train(model, digits, SMALL, tmp_path / "run").resumed
 
 
 def test_a_full_disk_keeps_the_last_state(
@@ -206,22 +226,22 @@ def test_a_full_disk_keeps_the_last_state(
     recipe = replace(SMALL, epochs=3, checkpoints=())
     whole = train(model, digits, recipe, tmp_path / "whole")
     writes = 0
-    real = state_module.os.fsync
+    real = os.fsync
 
     def full(handle: int) -> None:
         nonlocal writes
-        writes += 1
+        writes += os.fstat(handle).st_size > 10_000  # a state: all else is small
         if writes == 3:
             raise OSError(errno.ENOSPC, "No space left on device")
         real(handle)
 
     with monkeypatch.context() as patch:
-        patch.setattr(state_module.os, "fsync", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(InputError, match="No space left"):
             train(model, digits, recipe, tmp_path / "run")
     state = tmp_path / "run" / "state.safetensors"
     kept = state.read_bytes()
-    assert [p.name for p in state.parent.glob(".state*")] == []
+    assert [p.name for p in state.parent.glob(".*")] == []
     zoo.read_weights(state)
     again = train(model, digits, recipe, tmp_path / "run")
     assert again.resumed and state.read_bytes() != kept

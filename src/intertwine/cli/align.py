@@ -90,10 +90,11 @@ def run(args: argparse.Namespace) -> int | None:
     """Load, align, write, print."""
     from intertwine.align import align
     from intertwine.cli.output import log
+    from intertwine.files import is_special
     from intertwine.symmetry import trace
 
     for path in filter(None, (args.output, args.element)):
-        if Path(path).suffix != ".safetensors":
+        if Path(path).suffix != ".safetensors" and not is_special(path):
             raise InputError(f"cannot write {path}", do="give a name that ends in .safetensors")
     a, b = load_pair(args)
     data: Any = load_dataset(args) if args.data is not None or args.by != "weights" else None

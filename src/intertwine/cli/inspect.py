@@ -10,6 +10,9 @@ examples:
   intertwine inspect zoo:resnet20
   intertwine inspect torchvision:vit_b_16 --json
   intertwine inspect zoo:vgg16 --explain features.0
+  intertwine inspect hf:llama --no-proof
+
+What is printed was proved: the model was acted on and run in float64, at the example's size and at others.
 """
 
 
@@ -20,7 +23,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "inspect",
         help="infer the symmetry group of every hidden axis",
-        description="Infer which weights carry the same hidden axis, and which group acts on it.",
+        description="Infer which weights carry the same hidden axis, and which group acts on it; prove it.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -28,9 +31,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--explain", type=any_text, metavar="AXIS", help="why the channels of one axis are together"
     )
-    parser.add_argument(
-        "-o", "--out", type=output_path, metavar="FILE.html", help="also prove it and write a page"
-    )
+    parser.add_argument("--no-proof", action="store_true", help="infer only; faster on large models")
+    parser.add_argument("-o", "--out", type=output_path, metavar="FILE.html", help="also write a page")
     parser.add_argument("--json", action="store_true", help="print plain data")
     parser.set_defaults(run=run)
 
@@ -42,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from intertwine.cli.output import log, print_json, print_table, say
 
     source = load_model(args)
-    symmetry = trace(source.model, source.example, source.kwargs)
+    symmetry = trace(source.model, source.example, source.kwargs, prove=not args.no_proof, seed=args.seed)
     if args.explain:
         text = symmetry.explain(args.explain)
         print_json({"explanation": text.splitlines()}) if args.json else say(text)
@@ -58,7 +60,9 @@ def run(args: argparse.Namespace) -> int:
         )
         log().print(f"wrote {page.write(args.out)}", markup=False)
     if args.json:
-        print_json({"axes": [axis.to_dict() for axis in symmetry.axes], "unknown_ops": symmetry.unknown_ops})
+        axes = [axis.to_dict() for axis in symmetry.axes]
+        proof = symmetry.proof.to_dict() if symmetry.proof is not None else None
+        print_json({"axes": axes, "unknown_ops": symmetry.unknown_ops, "proof": proof})
         return 0
     rows = [
         [a.name, a.size, str(a.group), len(a.members), a.mergeable, a.frozen_because or ""]
@@ -70,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
         rows,
         right=("size", "weights"),
     )
+    log().print(str(symmetry.proof or "not proved"), markup=False)
     for op, place in symmetry.unknown_ops.items():
         log().print(f"no rule for {op} (first at {place}): what it touches is frozen", markup=False)
     return 0

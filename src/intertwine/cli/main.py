@@ -9,15 +9,18 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import NoReturn
 
 import intertwine.cli as verbs
+from intertwine.cli.outputs import assert_outputs
+from intertwine.cli.streams import guarded_streams, only_json
 from intertwine.errors import InputError, IntertwineError, ModelError
 from intertwine.interrupts import Terminated, raising_terminated
 from intertwine.text import first_line, shown
 
 # Modules of this package that are shared helpers and not verbs.
-_NOT_VERBS = {"main", "arguments", "output"}
+_NOT_VERBS = {"main", "arguments", "output", "outputs", "streams"}
 OUR_BUG = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED, TERMINATED = 130, 143
 
@@ -73,37 +76,38 @@ def commands(parser: argparse.ArgumentParser, prefix: tuple[str, ...] = ()) -> d
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    _print_anything()
-    try:
-        with raising_terminated():
-            try:
-                args = build_parser().parse_args(argv)
-            except SystemExit as end:  # argparse has said what is wrong with the usage, or printed the help
-                return int(end.code or 0)
-            return _run(args)
-    except Terminated:
-        _say("terminated")
-        return TERMINATED
-    except KeyboardInterrupt:
-        _say("interrupted")
-        return INTERRUPTED
+    with guarded_streams():
+        try:
+            with raising_terminated():
+                return _run(argv)
+        except Terminated:
+            _say("terminated")
+            return TERMINATED
+        except KeyboardInterrupt:
+            _say("interrupted")
+            return INTERRUPTED
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(argv: Sequence[str] | None) -> int:
+    debug = False
     try:
-        code = int(args.run(args) or 0)
+        try:
+            args = build_parser().parse_args(argv)
+        except SystemExit as end:  # argparse has said what is wrong with the usage, or printed the help
+            sys.stdout.flush()
+            return int(end.code or 0)
+        debug = getattr(args, "debug", False)
+        assert_outputs(args)
+        with only_json() if getattr(args, "json", False) else nullcontext():
+            code = int(args.run(args) or 0)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         raise
-    except BrokenPipeError:  # the reader has seen enough, as in `| head`
-        return 0
     except BaseException as error:
-        if getattr(args, "debug", False):
+        if debug:
             _say(traceback.format_exc())
         return _report(error)
-    finally:
-        _let_go_of_stdout()
 
 
 def _report(error: BaseException) -> int:
@@ -160,22 +164,3 @@ def _say(text: str) -> None:
 
 def _cut(text: str) -> str:
     return text if len(text) <= 2000 else text[:2000] + f"... ({len(text):,} characters)"
-
-
-def _print_anything() -> None:
-    """What the terminal's encoding lacks is escaped, not an error."""
-    if sys.stdout is None:  # closed by the caller
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _let_go_of_stdout() -> None:
-    """What cannot be written is dropped now: Python would complain at the very end, with exit code 120."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -103,6 +103,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Plan, merge, measure, print, save."""
+    from intertwine.files import assert_folder_replaceable
+    from intertwine.merge.storage import why_not_replace
+
     betas = _betas(args)
     if args.max_drop is not None and args.data is None:
         raise InputError("--max-drop needs data to measure accuracy on", do="give --data")
@@ -110,6 +113,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--repair data needs data", do="give --data")
     if betas and args.out:
         raise InputError("--betas makes many models, OUT holds one", do="leave out -o, or choose one --beta")
+    if args.out:
+        assert_folder_replaceable(args.out, why_not_replace)
     source = load_model(args)
     data = load_dataset(args) if args.data is not None else None
     start = time.perf_counter()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from intertwine.files import replacing
+from intertwine.cli.streams import document
+from intertwine.files import write_bytes
 from intertwine.report.cells import format_cell
 from intertwine.text import shown
 
@@ -51,12 +51,13 @@ def to_json(value: Any) -> str:
     text = json.dumps(to_plain(value), indent=2, allow_nan=False, ensure_ascii=False)
     if text.replace("\n", "").isprintable():
         return text + "\n"
-    return json.dumps(to_plain(value), indent=2, allow_nan=False) + "\n"
+    # plain ASCII, and DEL is the one character of it that JSON lets stand
+    return json.dumps(to_plain(value), indent=2, allow_nan=False).replace("\x7f", "\\u007f") + "\n"
 
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
-    sys.stdout.write(to_json(value))
+    document().write(to_json(value))
 
 
 def say(text: str) -> None:
@@ -105,10 +106,8 @@ def progress(label: str, total: int | None = None) -> Iterator[Any]:
 
 
 def write_text(path: str | Path, text: str) -> Path:
-    """Write beside the target, then rename: the file is there whole, or as it was before."""
-    with replacing(path) as beside:
-        beside.write_text(text, encoding="utf-8")
-    return Path(path)
+    """The file is there whole, or as it was before."""
+    return write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_json(path: str | Path, value: Any) -> Path:

@@ -57,14 +57,14 @@ def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int | None:
-    """Read, run, print; exit code 1 if a task failed."""
+    """Read, run, print; exit code 1 if a task failed, 2 if by bad input."""
     from intertwine.sweep import read_sweep, run_sweep
 
     sweep = read_sweep(args.sweep)
     with progress_notes() as progress:
         report = run_sweep(sweep, args.output, backend=args.backend, jobs=args.jobs, progress=progress)
     print_report(args, report)
-    return 1 if report.failed else 0
+    return report.exit_code
 
 
 @contextmanager

@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
         rows = [
             ["verdict", report.verdict],
             [f"error of the output ({report.dtype}, relative)", f"{report.max_error:.1e}"],
+            ["sizes", ", ".join(report.sizes)],
             ["error of a wrong action", f"{report.control_error:.1e}"],
             ["share of parameters that moved", f"{report.parameter_coverage:.1%}"],
             [

@@ -71,22 +71,22 @@ def run_list(args: argparse.Namespace) -> int | None:
 
 
 def run_train(args: argparse.Namespace) -> int | None:
-    """A sweep of one model; exit code 1 if a seed failed."""
+    """A sweep of one model; exit code 1 if a seed failed, 2 if by bad input."""
     from intertwine.sweep import parse_seeds, run_sweep
+    from intertwine.sweep.kinds import WEIGHTS
     from intertwine.sweep.plan import plan_sweep
     from intertwine.sweep.store import Store
-    from intertwine.train.state import MODEL
 
     sweep = _sweep(args)
     with progress_notes() as progress:
         report = run_sweep(sweep, args.output, backend=args.backend, jobs=args.jobs, progress=progress)
     store, folder = Store(Path(args.output)), Path(args.output)
     for seed, task in zip(parse_seeds(args.seeds), plan_sweep(sweep)[0], strict=True):
-        if store.is_done(task.key):
+        if store.is_done(task):
             name = f"{args.model.rpartition(':')[2]}-seed{seed}.safetensors"
-            _copy(store.folder(task.key) / "run" / MODEL, folder / name)
+            _copy(store.need(task).file(WEIGHTS), folder / name)
     print_report(args, report)
-    return 1 if report.failed else 0
+    return report.exit_code
 
 
 def _copy(source: Path, target: Path) -> None:

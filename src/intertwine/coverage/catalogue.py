@@ -6,19 +6,17 @@ of about 1,350 names takes minutes and not the hours of exporting each. Results 
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from intertwine.coverage.rows import Kept
 from intertwine.coverage.targets import build, module_of
-from intertwine.errors import InputError
-from intertwine.files import replacing
 
 KEEP_EVERY = 50  # models between two writes of the file
 
@@ -75,15 +73,14 @@ def catalogue(
     specs: Sequence[str], path: str | Path, progress: Callable[[], None] = lambda: None
 ) -> list[Entry]:
     """An entry for each model: read from `path`, or described and kept there."""
-    path = Path(path)
-    known = {entry.name: entry for entry in _read(path)}
-    todo = [spec for spec in specs if spec not in known]
+    kept = Kept(path, Entry, "catalogue", "name")
+    todo, found = [spec for spec in specs if spec not in kept.items], []
     for count, spec in enumerate(todo, start=1):
-        known[spec] = describe(spec)
+        found.append(describe(spec))
         if count % KEEP_EVERY == 0 or count == len(todo):
-            _write(path, known.values())
+            kept.add(found)
         progress()
-    return [known[spec] for spec in specs]
+    return [kept.items[spec] for spec in specs]
 
 
 def smallest_of_each(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> dict[str, str]:
@@ -96,17 +93,3 @@ def smallest_of_each(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> d
     first: dict[Any, str] = {}
     ordered = sorted(entries, key=lambda e: (e.parameters or float("inf"), e.name))
     return {entry.name: first.setdefault(key(entry), entry.name) for entry in ordered}
-
-
-def _read(path: Path) -> list[Entry]:
-    if not path.exists():
-        return []
-    try:
-        return [Entry(**{**row, "ops": tuple(row["ops"])}) for row in json.loads(path.read_text())]
-    except (json.JSONDecodeError, TypeError, KeyError) as error:
-        raise InputError(f"{path} is not a catalogue: {error}", do="remove it, or name another") from error
-
-
-def _write(path: Path, entries: Iterable[Entry]) -> None:
-    with replacing(path) as beside:
-        beside.write_text(json.dumps([asdict(entry) for entry in entries]) + "\n")

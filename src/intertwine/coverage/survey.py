@@ -1,20 +1,20 @@
 """Verify many models, each in a process of its own with a time and a memory limit.
 
-Results are kept after every model, so a killed survey goes on where it was.
+Results are kept after every model, so a killed survey goes on where it was. Several surveys may share a
+file: each adds its rows to what is there, under a lock.
 """
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import resource
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from intertwine.errors import InputError
-from intertwine.files import replacing
+from intertwine.coverage.rows import Kept, read_items
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Row:
     seconds: dict[str, float] = field(default_factory=dict)
     like: str = ""
     error: str = ""
+    limits: dict[str, float] = field(default_factory=dict)  # under which it failed
 
 
 def survey(
@@ -51,24 +52,37 @@ def survey(
 ) -> list[Row]:
     """Verify every model of `specs` that `out` does not hold yet, and keep all rows in `out`.
 
-    like: models that are not run because they have the architecture of another (see `catalogue`).
+    A model that failed under other limits is tried again. like: models that are not run because they have the
+    architecture of another (see `catalogue`).
     """
     from joblib import Parallel, delayed
 
-    path = Path(out)
-    rows = {row.model: row for row in read_rows(path)}
+    limits = {"seconds": float(seconds), "gigabytes": float(gigabytes)}
+    kept = Kept(out, Row, "coverage file", "model", indent=1)
+    lock = threading.Lock()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["intertwine.coverage.worker"])
 
+    def is_settled(spec: str) -> bool:
+        row = kept.items.get(spec)
+        return row is not None and (row.status != "failed" or row.limits == limits)
+
     def visit(spec: str) -> None:
-        rows[spec] = row = _isolated(context, spec, seconds, gigabytes)
-        write_rows(path, [rows[s] for s in sorted(rows)])
-        progress(row)
+        with lock:
+            kept.read()  # another survey may have been there
+            known = is_settled(spec)
+        if not known:
+            row = _isolated(context, spec, seconds, gigabytes)
+            row = replace(row, limits=limits) if row.status == "failed" else row
+            with lock:
+                kept.add([row])
+        progress(kept.items[spec])
 
     first = {spec: (like or {}).get(spec, spec) for spec in specs}
-    todo = [spec for spec in dict.fromkeys(first.values()) if spec not in rows]
+    todo = [spec for spec in dict.fromkeys(first.values()) if not is_settled(spec)]
     # Threads only wait for processes here.
     Parallel(n_jobs=jobs, backend="threading")(delayed(visit)(spec) for spec in todo)
+    rows = kept.items
     return [rows[spec] if spec in rows else _alike(spec, rows[first[spec]]) for spec in specs]
 
 
@@ -104,19 +118,7 @@ def limit_memory(gigabytes: float) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def read_rows(path: Path) -> list[Row]:
+
+def read_rows(path: str | Path) -> list[Row]:
     """Rows of an earlier run, or none."""
-    if not path.exists():
-        return []
-    try:
-        return [
-            Row(**{**row, "unknown_ops": tuple(row["unknown_ops"])}) for row in json.loads(path.read_text())
-        ]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise InputError(f"{path} is not a coverage file: {error}", do="name another file with -o") from error
-
-
-def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """All rows, whole or not at all."""
-    with replacing(path) as beside:
-        beside.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    return read_items(Path(path), Row, "coverage file")

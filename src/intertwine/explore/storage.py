@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from intertwine.errors import InputError
-from intertwine.files import replacing
+from intertwine.files import write_tensors
 
 _FORMAT = "intertwine.explore/1"
 
@@ -20,15 +20,8 @@ def write_result(
     path: str | Path, kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> Path:
     """Save `tensors` and `facts` as a result of the given kind; an existing file is replaced whole."""
-    from safetensors.torch import save_file
-
-    path = Path(path)
     header = {"format": _FORMAT, "kind": kind, "facts": json.dumps(dict(facts), sort_keys=True)}
-    with replacing(path, parents=True) as beside:
-        save_file(
-            {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}, beside, header
-        )
-    return path
+    return write_tensors(path, tensors, header, parents=True)
 
 
 def read_result(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -46,4 +39,10 @@ def read_result(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[st
     if header.get("format") != _FORMAT or header.get("kind") != kind:
         found = header.get("kind", "something else")
         raise InputError(f"{Path(path).name} holds {found!r}, not {kind!r}")
-    return tensors, json.loads(header["facts"])
+    try:
+        facts = json.loads(header["facts"])
+    except (KeyError, ValueError, RecursionError) as error:
+        raise InputError(f"{Path(path).name} lacks its facts, or they are not JSON") from error
+    if not isinstance(facts, dict):
+        raise InputError(f"{Path(path).name} lacks its facts")
+    return tensors, facts

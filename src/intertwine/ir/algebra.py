@@ -315,7 +315,8 @@ class Algebra:
                 self.ledger.mark(factor.ids, ANY_NONLINEAR)
             factors.append(factor)
         left = [() if d in gone else dim for d, dim in enumerate(value.dims) if keepdim or d not in gone]
-        return Value(tuple(left), tuple(factors), value.zero)
+        # Of zeros, std and logsumexp need not be 0, nor is an empty product.
+        return Value(tuple(left), tuple(factors), value.zero and how != "opaque")
 
     def normalize(self, value: Value, dims: Sequence[int], rotation: bool = False) -> Value:
         """Divide by statistics over `dims` (norms, softmax): blocks move as blocks, nothing is rescaled.
@@ -359,8 +360,8 @@ class Algebra:
         axis = Axis(sum(sizes))
         if any(s is not None for s in sides):
             factors.append(self._side_by_side(parts, sides, ends, common, axis))
-        dims = self._dims(flat)
-        return Value((*dims[:dim], (axis,), *dims[dim:]), tuple(factors), all(p.zero for p in parts))
+        dims, whole = self._dims(flat), (axis,) if axis.size != 1 else ()
+        return Value((*dims[:dim], whole, *dims[dim:]), tuple(factors), all(p.zero for p in parts))
 
     def _beside(
         self, part: Value, side: Factor | None, end: Axis | None, common: Sequence[Axis]
@@ -429,7 +430,8 @@ class Algebra:
                 self.ledger.mark(factor.ids, ANY_NONLINEAR)
         if not covered:
             size = value.shape[dim] + before + after
-            return value.with_dims((*value.dims[:dim], (Axis(size),), *value.dims[dim + 1 :]))
+            dims = (*value.dims[:dim], (Axis(size),), *value.dims[dim + 1 :])
+            return Value(dims, value.factors, value.zero and fill == 0.0)
         shape = list(value.shape)
         shape[dim] = before + after
         blank = constant(shape, zero=fill == 0.0)

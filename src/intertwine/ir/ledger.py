@@ -70,6 +70,8 @@ class Ledger:
     arrays: list[Ids] = field(default_factory=list)
     equations: list[Equation] = field(default_factory=list)
     marks: list[tuple[Ids, int, bool]] = field(default_factory=list)
+    read: list[Ids] = field(default_factory=list)  # labels that met only themselves
+    cuts: int = 0  # how often positions that carry labels were cut up or joined with others in a view
     _blocks: dict[bytes, Ids] = field(default_factory=dict)
 
     def at(self, site: str) -> None:
@@ -100,6 +102,8 @@ class Ledger:
         """left[i] moves with right[i]."""
         if left is not right and not np.array_equal(left, right):
             self.ties.append(Tie(left.reshape(-1), right.reshape(-1), self.site))
+        else:
+            self.read.append(left.reshape(-1))
 
     def freeze(self, labels: Ids, reason: str) -> None:
         """These labels stay where they are."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from intertwine.ir.ledger import ZERO, Ids, Ledger
+from intertwine.ir.ledger import ANY_NONLINEAR, ZERO, Ids, Ledger
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,9 @@ class Value:
         return value
 
     def _merge(self, run: list[Axis]) -> Value:
-        whole = Axis(math.prod(a.size for a in run), run[0].wild)
+        # What carries a label is not wild, even if it was broadcast along a part of it.
+        wild = all(a.wild for a in run) and not self.factors_on(run)
+        whole = Axis(math.prod(a.size for a in run), wild)
 
         def glue(factor: Factor) -> Factor:
             if run[0] not in factor.axes:
@@ -181,7 +183,9 @@ def join(ledger: Ledger, value: Value, axes: Sequence[Axis]) -> Value:
         return value._merge(axes) if all(a.wild for a in axes) else _refix(value, axes)
     spread = list(dict.fromkeys([*outside, *axes]))
     shape = tuple(a.size for a in spread)
+    ledger.cuts += 1
     ids, scale = ledger.fresh_labels(shape), ledger.fresh_scales(shape)
+    ledger.mark(ids, ANY_NONLINEAR, blocks=False)  # a product of axes, or copies: no matrix mixes these
     terms = [scale]
     for factor in touching:
         rows = _spread(factor, spread, factor.ids)
@@ -229,6 +233,7 @@ def reshape(ledger: Ledger, value: Value, shape: Sequence[int]) -> Value:
                 need //= head.size
             elif head.size % need == 0:
                 before = {a for d in value.dims for a in d}
+                ledger.cuts += head in value.covered()
                 value = value.split(head, (need, head.size // need))
                 new = [a for d in value.dims for a in d if a not in before]
                 group.append(new[0])

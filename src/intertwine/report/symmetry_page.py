@@ -28,8 +28,9 @@ def add_symmetry(page: Page, symmetry: Symmetry, report: Report) -> None:
     page.section(
         "Proved by acting",
         f"A random element of the whole group moved {report.parameter_coverage:.1%} of the parameters and "
-        f"changed the output by {report.max_error:.1e} (relative, {report.dtype}). The same element with one "
-        f"weight left behind changed it by {report.control_error:.1e}.",
+        f"changed the output by at most {report.max_error:.1e} (relative, {report.dtype}) at the sizes "
+        f"{', '.join(report.sizes)}. The same element with one weight left behind changed it by "
+        f"{report.control_error:.1e}.",
     )
     page.section(
         "Hidden axes",

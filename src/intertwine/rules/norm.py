@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from intertwine.activations import intertwiner
 from intertwine.ir.value import Value
@@ -54,12 +55,15 @@ def batch_norm(
 
 @rule("_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_functional.default")
 def batch_norm_training(
-    ctx: Context, x: Value, gain: Value | None, shift: Value | None, *args: object
+    ctx: Context, x: Value, gain: Value | None, shift: Value | None, *args: Any
 ) -> tuple[Value, ...]:
-    """Normalise every channel over the batch (also how weights are standardised)."""
-    x = ctx.normalize(x, [d for d in range(len(x.dims)) if d != 1])
+    """Normalise every channel over the batch (also how weights are standardised); statistics move with it."""
+    others = [d for d in range(len(x.dims)) if d != 1]
+    x = ctx.normalize(x, others)
     out = _affine(ctx, x, gain, shift, channelwise=True)
-    return (out, *(Value(((),)) for _ in ctx.shapes[1:]))
+    mean = ctx.reduce(x, others, keepdim=False)
+    stored = [ctx.add(old, mean) for old in args[:2] if isinstance(old, Value)]
+    return (out, *[mean] * (len(ctx.shapes) - 1 - len(stored)), *stored)
 
 
 @rule("layer_norm.default")
@@ -136,6 +140,7 @@ def softmax(ctx: Context, x: Value, dim: int, *args: object, **kwargs: object) -
 @rule("_weight_norm.default")
 def weight_norm(ctx: Context, v: Value, g: Value, dim: int = 0) -> Value:
     """g v / |v|, the length over all dimensions but one: along it v scales freely, g carries the scale."""
-    others = [d for d in range(len(v.dims)) if d != dim % len(v.dims)]
+    # torch reads -1 as "over all dimensions", not as the last one.
+    others = [d for d in range(len(v.dims)) if d != dim]
     length = ctx.reduce(v, others, True, "max")
     return ctx.multiply(g, ctx.multiply(v, ctx.pointwise(length, intertwiner("reciprocal"))))

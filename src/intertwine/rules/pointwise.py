@@ -16,7 +16,7 @@ from intertwine.rules.registry import Context, is_value, rule
 # sigma(x, *constants), applied to every entry alone.
 UNARY = """
     relu relu6 leaky_relu elu celu selu gelu silu mish sigmoid hardsigmoid hardswish hardtanh tanh
-    softplus softsign log_sigmoid threshold tanhshrink rrelu abs neg exp exp2 expm1 log log2 log10 log1p
+    softplus softsign log_sigmoid threshold tanhshrink abs neg exp exp2 expm1 log log2 log10 log1p
     sqrt rsqrt square reciprocal sign sgn sin cos tan asin acos atan sinh cosh asinh acosh atanh erf
     erfc floor ceil round trunc frac clamp clamp_min clamp_max nan_to_num logit isnan isinf isfinite
     logical_not
@@ -33,7 +33,7 @@ OPAQUE = """
 """.split()
 
 SAME = """
-    alias.default clone.default detach.default _to_copy.default type_as.default native_dropout.default
+    alias.default clone.default detach.default _to_copy.default type_as.default
 """.split()
 
 
@@ -66,8 +66,24 @@ def unary(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
 
 @rule(*SAME)
 def same(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value | tuple[Value, ...]:
-    """The identity (dropout in eval mode, copies, dtype changes)."""
-    return x if len(ctx.shapes) == 1 else (x, constant(ctx.shapes[1]))
+    """The identity (copies, changes of precision); a cast to whole numbers or truth values rescales
+    nothing."""
+    return x if ctx.floating else ctx.opaque(x)
+
+
+@rule("native_dropout.default")
+def dropout(ctx: Context, x: Value, p: float, training: bool | None) -> tuple[Value, Value]:
+    """The identity in eval mode; in training a mask is drawn for every position, so that none may move."""
+    if training and p > 0:
+        x = ctx.multiply(x, fixed(ctx.shape))
+    return x, fixed(ctx.shapes[1])
+
+
+@rule("rrelu.default")
+def rrelu(ctx: Context, x: Value, lower: float = 0.0, upper: float = 0.0, training: bool = False) -> Value:
+    """max(x, 0) + a min(x, 0): positive scales pass; in training a is drawn for every position."""
+    out = ctx.pointwise(x, intertwiner("relu"))
+    return ctx.multiply(out, fixed(ctx.shape)) if training else out
 
 
 @rule("prelu.default", "_prelu_kernel.default")

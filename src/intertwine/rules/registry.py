@@ -35,6 +35,7 @@ class Context(Algebra):
 
     op: str
     shapes: list[tuple[int, ...]]
+    floating: bool  # whether the (first) result holds real or complex numbers
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from intertwine.ir.placing import separate
 from intertwine.ir.value import Axis, Value, constant, fixed
 from intertwine.rules.registry import Context, rule
 
@@ -218,10 +219,10 @@ def copy(ctx: Context, target: Value, source: Value, *args: Any) -> Value:
 
 @rule("embedding.default")
 def embedding(ctx: Context, weight: Value, index: Value, *args: Any, **kwargs: Any) -> Value:
-    """Rows of a table: which row is decided by data, so the rows are fixed."""
+    """Rows of a table, which are fixed: data decides which. Where the index moves the result moves along."""
     ctx.role(weight, 1, "out")
-    table = ctx.fix(weight, "rows are looked up by index", [0])
-    return table.with_dims((*fixed(index.shape).dims, table.dims[1]))
+    table, index = separate([ctx.fix(weight, "rows are looked up by index", [0]), ctx.opaque(index)])
+    return Value((*index.dims, table.dims[1]), (*index.factors, *table.factors))
 
 
 @rule("index.Tensor", "_unsafe_index.Tensor")

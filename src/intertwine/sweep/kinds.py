@@ -6,6 +6,7 @@ Each is a function of its inputs and of the results that it needs; it writes onl
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
@@ -16,20 +17,22 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import trace, zoo
+from intertwine.files import write_tensors
 from intertwine.similarity.collect import Runner
 from intertwine.similarity.compare import compare
 from intertwine.similarity.measures import find_measure
 from intertwine.similarity.moments import Cross, PairMoments
 from intertwine.similarity.stream import Moments
-from intertwine.sweep.task import Row, task_kind
+from intertwine.sweep.task import Need, Row, Task, task_kind
 from intertwine.train.data import Splits, load_splits
 from intertwine.train.loop import train
 from intertwine.train.models import build_model
 from intertwine.train.recipe import from_dict
-from intertwine.train.state import MODEL, write_tensors
+from intertwine.train.state import MODEL
 
 Inputs = Mapping[str, Any]
 _MOMENTS = "moments.safetensors"
+WEIGHTS = f"run/{MODEL}"  # the result of a train task, below its folder
 _BATCH = 250
 
 
@@ -42,17 +45,31 @@ def _splits(inputs: Inputs) -> Splits:
     return _load(inputs["data"], inputs["test"], inputs["normalize"], inputs.get("limit"))
 
 
-def _trained(folder: Path) -> nn.Module:
-    """The network of a finished train task."""
-    task = json.loads((folder / "result.json").read_text(encoding="utf-8"))["inputs"]
+def load_data_of(task: Task) -> Splits:
+    """The data of a planned task."""
+    return _splits(json.loads(task.inputs))
+
+
+def _trained(need: Need) -> nn.Module:
+    """The network of a finished train task: built as the task was planned, with the weights that it wrote."""
+    task = need.inputs
     model = build_model(task["model"], _splits(task), seed=task["seed"], classes=task["classes"])
-    return zoo.load_weights(model, folder / "run" / MODEL).eval()
+    return zoo.load_weights(model, need.file(WEIGHTS)).eval()
 
 
-@lru_cache(maxsize=8)
-def _runner(folder: Path, at: str) -> Runner:
+_RUNNERS: OrderedDict[tuple[Path, str, str], Runner] = OrderedDict()
+_KEPT_RUNNERS = 8
+
+
+def _runner(need: Need, at: str) -> Runner:
     """A trained network with its trace, which the next pair can use again; results never change."""
-    return Runner(_trained(folder), _at(at))
+    key = (need.folder, need.digests.get(WEIGHTS, ""), at)
+    if key not in _RUNNERS:
+        _RUNNERS[key] = Runner(_trained(need), _at(at))
+    _RUNNERS.move_to_end(key)
+    while len(_RUNNERS) > _KEPT_RUNNERS:
+        _RUNNERS.popitem(last=False)
+    return _RUNNERS[key]
 
 
 def _names(inputs: Inputs) -> Row:
@@ -60,8 +77,8 @@ def _names(inputs: Inputs) -> Row:
     return {key: inputs[key] for key in keys if key in inputs}
 
 
-@task_kind("train", version=1)
-def train_task(inputs: Inputs, needs: Sequence[Path], folder: Path) -> list[Row]:
+@task_kind("train", version=1, files=[WEIGHTS])
+def train_task(inputs: Inputs, needs: Sequence[Need], folder: Path) -> list[Row]:
     """One model with one seed; goes on where a killed worker left it."""
     data = _splits(inputs)
     recipe, seed = from_dict(inputs["recipe"]), inputs["seed"]
@@ -77,10 +94,10 @@ def train_task(inputs: Inputs, needs: Sequence[Path], folder: Path) -> list[Row]
     return [*rows, {**kept, "quantity": "final_accuracy", "value": run.accuracy}]
 
 
-@task_kind("moments", version=1)
-def moments_task(inputs: Inputs, needs: Sequence[Path], folder: Path) -> list[Row]:
+@task_kind("moments", version=1, files=[_MOMENTS])
+def moments_task(inputs: Inputs, needs: Sequence[Need], folder: Path) -> list[Row]:
     """Sums over one shard of the test inputs; no rows of its own."""
-    a, b = (_runner(place, inputs["at"]) for place in needs)
+    a, b = (_runner(need, inputs["at"]) for need in needs)
     images = _splits(inputs).test.images[inputs["start"] : inputs["stop"]]
     matched = inputs["layers"] == "matched"
     moments = {
@@ -117,10 +134,10 @@ def _flat(pixels: str, moments: Moments, pairs: list[tuple[str, str]]) -> Iterat
 Key = tuple[str, str, str]  # treatment of pixels, layer of A, layer of B
 
 
-def read_moments(folder: Path) -> dict[Key, PairMoments]:
+def read_moments(path: Path) -> dict[Key, PairMoments]:
     """What a moments task wrote, sorted by name."""
     sides: dict[Key, dict[str, dict[str, Any]]] = {}
-    for key, value in zoo.read_weights(folder / _MOMENTS).items():
+    for key, value in zoo.read_weights(path).items():
         pixels, p, q, side, name = json.loads(key)
         entry: Any = int(value) if name == "n" else value
         sides.setdefault((pixels, p, q), {}).setdefault(side, {})[name] = entry
@@ -131,11 +148,11 @@ def read_moments(folder: Path) -> dict[Key, PairMoments]:
 
 
 @task_kind("compare", version=1)
-def compare_task(inputs: Inputs, needs: Sequence[Path], folder: Path) -> list[Row]:
+def compare_task(inputs: Inputs, needs: Sequence[Need], folder: Path) -> list[Row]:
     """Measures of the sum of the moments of all shards."""
-    total = read_moments(needs[0])
-    for place in needs[1:]:
-        total = {key: total[key] + part for key, part in read_moments(place).items()}
+    total = read_moments(needs[0].file(_MOMENTS))
+    for need in needs[1:]:
+        total = {key: total[key] + part for key, part in read_moments(need.file(_MOMENTS)).items()}
     rows = []
     for (pixels, p, q), moments in total.items():
         for name in (name for name in inputs["measures"] if find_measure(name).streamed == pixels):
@@ -145,7 +162,7 @@ def compare_task(inputs: Inputs, needs: Sequence[Path], folder: Path) -> list[Ro
 
 
 @task_kind("kernels", version=1)
-def kernels_task(inputs: Inputs, needs: Sequence[Path], folder: Path) -> list[Row]:
+def kernels_task(inputs: Inputs, needs: Sequence[Need], folder: Path) -> list[Row]:
     """Measures that need the N x N kernels of all inputs at once."""
     a, b = map(_trained, needs)
     test = _splits(inputs).test.take(inputs["inputs"])
@@ -164,7 +181,7 @@ def kernels_task(inputs: Inputs, needs: Sequence[Path], folder: Path) -> list[Ro
 
 
 @task_kind("merge", version=1)
-def merge_task(inputs: Inputs, needs: Sequence[Path], folder: Path) -> list[Row]:
+def merge_task(inputs: Inputs, needs: Sequence[Need], folder: Path) -> list[Row]:
     """Accuracy and share of parameters over beta (Fig. 3 of source 000), one row each."""
     from intertwine.data import evaluate
     from intertwine.merge import Options, Planner
@@ -182,7 +199,7 @@ def merge_task(inputs: Inputs, needs: Sequence[Path], folder: Path) -> list[Row]
 
 
 @task_kind("stitch", version=1)
-def stitch_task(inputs: Inputs, needs: Sequence[Path], folder: Path) -> list[Row]:
+def stitch_task(inputs: Inputs, needs: Sequence[Need], folder: Path) -> list[Row]:
     """Penalties of every kind at every cut, A below and B above: of the closed form and after training."""
     from intertwine.stitch import Training, stitch
 
@@ -203,7 +220,7 @@ def stitch_task(inputs: Inputs, needs: Sequence[Path], folder: Path) -> list[Row
 
 
 @task_kind("align", version=1)
-def align_task(inputs: Inputs, needs: Sequence[Path], folder: Path) -> list[Row]:
+def align_task(inputs: Inputs, needs: Sequence[Need], folder: Path) -> list[Row]:
     """Distance and barrier of a pair: as it is, after permutations, after the whole group."""
     from intertwine.align import align, interpolate
     from intertwine.symmetry import act

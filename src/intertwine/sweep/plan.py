@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, pairwise, permutations
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from intertwine.sweep.spec import ComparePart, Sweep, parse_seeds
 from intertwine.sweep.task import Task
 from intertwine.train.data import find_cifar10
+from intertwine.train.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -23,46 +25,50 @@ class Net:
 
 
 def plan_sweep(sweep: Sweep) -> list[list[Task]]:
-    """Tasks in waves: a task needs only tasks of earlier waves."""
-    nets = [
-        _train(sweep, model, seed) for model in sweep.train.models for seed in parse_seeds(sweep.train.seeds)
-    ]
+    """Tasks in waves: a task needs only tasks of earlier waves. Recipe, data and code are hashed once."""
+    recipe, seeds = sweep.recipe(), parse_seeds(sweep.train.seeds)
+    data = describe_data(sweep, recipe)
+    nets = [net for model in sweep.train.models for net in _train(sweep, recipe, data, model, seeds)]
     waves: list[list[Task]] = [[net.task for net in nets], [], []]
     if sweep.compare is not None:
         for a, b in combinations(nets, 2):
             if sweep.compare.pairs == "all" or a.model == b.model:
-                for wave, tasks in enumerate(_compare(sweep, sweep.compare, a, b), start=1):
+                for wave, tasks in enumerate(_compare(data, sweep.compare, a, b), start=1):
                     waves[wave] += tasks
     if sweep.merge is not None:
         for net in nets:
-            inputs = {**_data(sweep), **_side(net), "betas": sweep.merge.betas, "inputs": sweep.merge.inputs}
+            inputs = {**data, **_side(net), "betas": sweep.merge.betas, "inputs": sweep.merge.inputs}
             inputs["method"] = sweep.merge.method
             waves[1].append(Task.of("merge", inputs, [net.task], f"merge {net.model} seed {net.seed}"))
-    alike = [(a, b) for a, b in permutations(nets, 2) if a.model == b.model]
-    for kind, part in (("stitch", sweep.stitch), ("align", sweep.align)):
-        for a, b in alike:
-            # A stitch has a direction, a barrier has none.
-            if part is not None and (kind == "stitch" or nets.index(a) < nets.index(b)):
-                inputs = {**_data(sweep), **_sides(a, b), **asdict(part)}
+    # A stitch has a direction, a barrier has none.
+    for kind, part, pairs in (("stitch", sweep.stitch, permutations), ("align", sweep.align, combinations)):
+        asked = asdict(part) if part is not None else {}
+        for a, b in pairs(nets, 2) if asked else ():
+            if a.model == b.model:
+                inputs = {**data, **_sides(a, b), **asked}
                 label = f"{kind} {a.model} seed {a.seed} with seed {b.seed}"
                 waves[1].append(Task.of(kind, inputs, [a.task, b.task], label))
     return [wave for wave in waves if wave]
 
 
-def _train(sweep: Sweep, model: str, seed: int) -> Net:
-    recipe = replace(sweep.recipe(), about="").to_dict()
-    inputs = {**_data(sweep), "model": model, "code": _code(model), "seed": seed, "recipe": recipe}
+def _train(
+    sweep: Sweep, recipe: Recipe, data: dict[str, Any], model: str, seeds: Sequence[int]
+) -> Iterator[Net]:
+    """The networks of one architecture."""
+    inputs = {**data, "model": model, "code": _code(model), "recipe": replace(recipe, about="").to_dict()}
     inputs |= {"classes": sweep.train.classes, "limit": sweep.train.limit}
-    return Net(model, seed, Task.of("train", inputs, label=f"train {model} seed {seed}"))
+    for seed in seeds:
+        task = Task.of("train", {**inputs, "seed": seed}, label=f"train {model} seed {seed}")
+        yield Net(model, seed, task)
 
 
-def _compare(sweep: Sweep, part: ComparePart, a: Net, b: Net) -> tuple[list[Task], list[Task]]:
+def _compare(data: dict[str, Any], part: ComparePart, a: Net, b: Net) -> tuple[list[Task], list[Task]]:
     """Moments of every shard, then the measures that read their sum; and those that need kernels."""
     from intertwine.similarity.measures import find_measure
 
     label = f"{a.model} seed {a.seed} with {b.model} seed {b.seed}"
     sides = _sides(a, b)
-    common = {**_data(sweep), **sides, "at": part.at, "layers": part.layers}
+    common = {**data, **sides, "at": part.at, "layers": part.layers}
     streamed = [name for name in part.measures if find_measure(name).streams]
     kernels = [name for name in part.measures if name not in streamed]
     moments, values = [], []
@@ -98,9 +104,9 @@ def _side(net: Net) -> dict[str, Any]:
     return {"model": net.model, "seed": net.seed}
 
 
-def _data(sweep: Sweep) -> dict[str, Any]:
+def describe_data(sweep: Sweep, recipe: Recipe) -> dict[str, Any]:
     """What the data is: the strings, and the hash of the files that they name."""
-    normalize = sweep.normalize or sweep.recipe().normalize or "none"
+    normalize = sweep.normalize or recipe.normalize or "none"
     if sweep.normalize is None and sweep.data.partition(":")[0] in ("digits", "fashion-mnist"):
         normalize = "none"
     files = [_file_digest(spec) for spec in (sweep.data, sweep.test) if spec is not None]

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from intertwine import zoo
+from intertwine.errors import ModelError
 from intertwine.sweep.backends import open_backend
 from intertwine.sweep.plan import plan_sweep
 from intertwine.sweep.spec import Sweep
@@ -24,6 +26,7 @@ class Report:
     tasks: int
     ran: int
     failed: dict[str, str] = field(default_factory=dict)
+    exit_code: int = 0  # 2 where a task failed by bad input, 1 where it failed otherwise
 
     @property
     def reused(self) -> int:
@@ -40,36 +43,60 @@ def run_sweep(
 ) -> Report:
     """Do the tasks of a sweep that are not done, and write DIR/table.parquet from all that are.
 
-    A failed task stops only what needs it; the same call tries it again.
+    A failed task stops only what needs it; the same call tries it again. Data that cannot be read and models
+    that do not exist are told before anything is written.
     """
     store = Store(Path(folder))
     waves = plan_sweep(sweep)
     everything = [task for wave in waves for task in wave]
     labels = {task.key: task.label for task in everything}
+    done = {task.key for task in everything if store.is_done(task)}
+    for task in everything:
+        if task.key in done:
+            store.tidy(task)
     failed: dict[str, str] = {}
-    ran = 0
-    if not all(store.is_done(task.key) for task in everything):
+    ran = code = 0
+    if len(done) < len(labels):
+        assert_can_start(sweep, [task for task in waves[0] if task.key not in done])
         with open_backend(backend, store.root, jobs) as run:
             for wave in waves:
-                for outcome in run(_ready(wave, store, failed, labels)):
+                for outcome in run(_ready(wave, done, failed)):
                     ran += 1
                     if outcome.error:
                         failed[labels[outcome.key]] = outcome.error
+                        code = max(code, outcome.code or 1)  # a worker that died has none
+                    else:
+                        done.add(outcome.key)
                     if progress is not None:
-                        done = sum(store.is_done(task.key) for task in everything)
-                        progress(labels[outcome.key], done, len(everything))
-    return Report(write_table(store, everything), len(everything), ran, failed)
+                        progress(labels[outcome.key], len(done), len(labels))
+    return Report(write_table(store, everything), len(everything), ran, failed, code)
 
 
-def _ready(wave: list[Task], store: Store, failed: dict[str, str], labels: dict[str, str]) -> list[Task]:
+def assert_can_start(sweep: Sweep, tasks: list[Task]) -> None:
+    """Raise the InputError that every one of these train tasks would end with."""
+    from intertwine.sweep.kinds import load_data_of
+
+    for model in sweep.train.models:
+        _assert_exists(model)
+    if tasks:
+        load_data_of(tasks[0])
+
+
+def _assert_exists(model: str) -> None:
+    kind, _, name = model.rpartition(":")
+    if kind in ("", "zoo"):
+        zoo.entry(name)
+    elif kind.endswith(".py") and not Path(kind).is_file():
+        raise ModelError(f"no such file: {kind}", do="paths are relative to the working directory")
+
+
+def _ready(wave: list[Task], done: set[str], failed: dict[str, str]) -> list[Task]:
     """The tasks of a wave that are to run; those whose needs failed are noted instead."""
     todo: dict[str, Task] = {}
     for task in wave:
-        if store.is_done(task.key):
-            continue
-        missing = [key for key in task.needs if not store.is_done(key)]
-        if missing:
-            failed[task.label] = f"needs {labels.get(missing[0], missing[0])}, which failed"
-        else:
+        missing = [need for need in task.needs if need.key not in done]
+        if task.key not in done and missing:
+            failed[task.label] = f"needs {missing[0].label or missing[0].key}, which failed"
+        elif task.key not in done:
             todo[task.key] = task
     return list(todo.values())

@@ -8,15 +8,10 @@ from typing import Any
 
 from intertwine.errors import InputError, MissingExtra
 from intertwine.files import replacing
-from intertwine.sweep.store import Store
+from intertwine.sweep.store import COLUMNS, Store
 from intertwine.sweep.task import Task
 
 TABLE = "table.parquet"
-COLUMNS = {
-    "kind": "string", "task": "string", "model": "string", "seed": "int64", "model_b": "string",
-    "seed_b": "int64", "layer": "string", "layer_b": "string", "epoch": "int64", "setting": "float64",
-    "quantity": "string", "value": "float64",
-}  # fmt: skip
 
 
 def _pyarrow() -> Any:
@@ -33,16 +28,16 @@ def write_table(store: Store, tasks: list[Task]) -> Path:
     arrow = _pyarrow()
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for task in tasks:
-        if store.is_done(task.key):
-            for row in store.rows(task.key):
+        if store.is_done(task):
+            for row in store.rows(task):
                 full = {"kind": task.kind, "task": task.key, **row}
                 for name in COLUMNS:
                     value = full.get(name)
                     columns[name].append(None if isinstance(value, float) and math.isnan(value) else value)
     schema = arrow.schema([(name, getattr(arrow, kind)()) for name, kind in COLUMNS.items()])
     path = store.root / TABLE
-    with replacing(path, parents=True) as beside:
-        arrow.parquet.write_table(arrow.table(columns, schema=schema), beside)
+    with replacing(path, parents=True) as beside, beside.open("wb") as file:
+        arrow.parquet.write_table(arrow.table(columns, schema=schema), file)
     return path
 
 

@@ -5,6 +5,9 @@
 Two tasks with the same key compute the same thing, so a finished one never runs again; a changed recipe
 changes the keys of what depends on it, and of nothing else. `task_kind` adds a kind; its version is raised
 when its code starts to give other numbers.
+
+What a task does follows from the plan alone. The folder of a result is read for numbers and weights, never
+for what to run: a task hands the tasks that it needs, with their inputs, to its work.
 """
 
 from __future__ import annotations
@@ -17,32 +20,64 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from intertwine.errors import InputError
+from intertwine.errors import InputError, IntertwineError
 
 Row = dict[str, Any]
-# (inputs, folders of the tasks it needs, folder of its own) -> rows of the table
-Work = Callable[[Mapping[str, Any], Sequence[Path], Path], list[Row]]
+
+
+@dataclass(frozen=True)
+class Need:
+    """A finished task that another one reads: what it was planned to do, and its files."""
+
+    task: Task
+    folder: Path
+    digests: Mapping[str, str]
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.task.inputs)
+        return found
+
+    def file(self, name: str) -> Path:
+        """One of its files, which must be what it was when the task ended."""
+        from intertwine.sweep.store import digest_of
+
+        path = self.folder / name
+        if name not in self.digests or digest_of(path) != self.digests[name]:
+            raise InputError(
+                f"{path} is not what {self.task.label or self.task.kind} wrote",
+                do=f"delete {self.folder} to run that task again",
+            )
+        return path
+
+
+# (inputs, the tasks it needs, folder of its own) -> rows of the table
+Work = Callable[[Mapping[str, Any], Sequence[Need], Path], list[Row]]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a kind of task does, and which edition of its code."""
+    """What a kind of task does, which edition of its code, and the files that it leaves to others."""
 
     name: str
     version: int
     work: Work
+    files: tuple[str, ...] = ()
 
 
 _KINDS: dict[str, Kind] = {}
 
 
-def task_kind(name: str, *, version: int) -> Callable[[Work], Work]:
-    """Register a kind of task; a name can be taken once."""
+def task_kind(name: str, *, version: int, files: Sequence[str] = ()) -> Callable[[Work], Work]:
+    """Register a kind of task; a name can be taken once.
+
+    files: what it leaves in its folder for tasks that need it; it is done only while they are there.
+    """
 
     def register(work: Work) -> Work:
         if name in _KINDS:
             raise InputError(f"the task kind {name!r} exists already")
-        _KINDS[name] = Kind(name, version, work)
+        _KINDS[name] = Kind(name, version, work, tuple(files))
         return work
 
     return register
@@ -69,27 +104,28 @@ class Task:
 
     kind: str
     inputs: str
-    needs: tuple[str, ...] = ()
+    needs: tuple[Task, ...] = ()
     label: str = ""  # for people; not part of the key
 
     @classmethod
     def of(cls, kind: str, inputs: Mapping[str, Any], needs: Sequence[Task] = (), label: str = "") -> Task:
         """A task from plain data and the tasks whose results it reads."""
-        return cls(kind, json.dumps(inputs, sort_keys=True), tuple(task.key for task in needs), label)
+        return cls(kind, json.dumps(inputs, sort_keys=True), tuple(needs), label)
 
     @cached_property
     def key(self) -> str:
         """The name of the result."""
-        parts = [self.kind, find_kind(self.kind).version, self.inputs, self.needs]
+        parts = [self.kind, find_kind(self.kind).version, self.inputs, [task.key for task in self.needs]]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a task ended: `error` is empty if it is done."""
+    """How a task ended: `error` is empty if it is done; `code` is what the command exits with."""
 
     key: str
     error: str = ""
+    code: int = 0
 
 
 def run_task(task: Task, root: str) -> Outcome:
@@ -102,17 +138,16 @@ def run_task(task: Task, root: str) -> Outcome:
     from intertwine.sweep.store import Store
 
     store, threads = Store(Path(root)), torch.get_num_threads()
-    if store.is_done(task.key):
-        return Outcome(task.key)
     torch.set_num_threads(1)
     try:
-        folder = store.folder(task.key)
-        rows = find_kind(task.kind).work(
-            json.loads(task.inputs), [store.folder(key) for key in task.needs], folder
-        )
-        store.finish(task, rows)
+        with store.locked(task):  # another sweep, or a worker whose driver was killed, may be at it
+            if not store.is_done(task):
+                work = find_kind(task.kind).work
+                rows = work(json.loads(task.inputs), [store.need(t) for t in task.needs], store.folder(task))
+                store.finish(task, rows)
     except Exception as error:  # a task may fail in any way; the sweep goes on with the others
-        return Outcome(task.key, f"{type(error).__name__}: {error}")
+        code = error.exit_code if isinstance(error, IntertwineError) else 1
+        return Outcome(task.key, f"{type(error).__name__}: {error}", code)
     finally:
         torch.set_num_threads(threads)
     return Outcome(task.key)

@@ -9,7 +9,7 @@ import numpy as np
 
 from intertwine.ir.groups import Group
 from intertwine.ir.ledger import UNMERGEABLE, Ids
-from intertwine.symmetry.classes import mix
+from intertwine.symmetry.colours import mix
 from intertwine.symmetry.structure import Structure
 
 WINDOW = "a window slides over it"
@@ -78,7 +78,7 @@ class _Facts:
     def __init__(self, structure: Structure) -> None:
         c, count = structure.classes, structure.classes.count
         self._keys = list(structure.span)
-        starts = np.array([structure.span[k][0] for k in self._keys], dtype=np.int64)
+        starts = structure.slot_starts
         sizes = np.diff(np.r_[starts, len(structure.labels)])
         slot = np.repeat(np.arange(len(starts)), sizes)[structure.coordinate_slot]
         pairs = np.sort(structure.coordinate_class * np.int64(len(starts) + 1) + slot)
@@ -92,9 +92,7 @@ class _Facts:
         up = c.ancestors.tocoo()
         if up.nnz:
             # Alone in its fibre, a class moves with its blocks only; a block holds others that move.
-            _, fibre, size = np.unique(
-                structure.ancestor_hash + mix(c.orbit), return_inverse=True, return_counts=True
-            )
+            _, fibre, size = np.unique(c.blocks_key() + mix(c.orbit), return_inverse=True, return_counts=True)
             moves = ~c.frozen & (size[fibre] > 1)
             self.is_block[up.col[moves[up.row]]] = True
 

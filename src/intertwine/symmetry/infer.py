@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -54,6 +55,7 @@ class GraphContext(Context):
         self._weight_of: dict[int, str] = {}
         self._users: dict[str, list[fx.Node]] = {}
         self._grouped: dict[tuple[str, int], Value] = {}
+        self.unread: list[str] = []
 
     def weight(self, name: str, shape: tuple[int, ...], users: list[fx.Node]) -> Value:
         """The symbolic value of a weight; a tied weight is one value."""
@@ -114,11 +116,44 @@ class GraphContext(Context):
         return Value(split.dims, (*kept, lifted))
 
 
-def infer(traced: Traced) -> Inference:
-    """Run every node's rule; freeze what no rule explains."""
-    ledger = Ledger()
-    result = Inference(ledger)
+def infer(graphs: Sequence[Traced]) -> Inference:
+    """Run every node's rule; freeze what no rule explains.
+
+    graphs: one model traced at one or several sizes. All facts are about the same weights, so that what is
+    left holds at every one of these sizes. The values are those of the first.
+    """
+    result = Inference(Ledger())
     ctx = GraphContext(result)
+    for traced in graphs:
+        env = _run(ctx, traced)
+        if traced is graphs[0]:
+            result.values.update({"%" + n.name: v for n, v in env.items() if isinstance(v, Value)})
+            result.unused = [name for name in ctx.unread if name not in result.shapes]
+    _freeze_unread(result)
+    return result
+
+
+def _freeze_unread(result: Inference) -> None:
+    """Positions of a weight that no op reads (`pos[:T]`) may be read at another size: they stay."""
+    ledger = result.ledger
+    touched = np.zeros(ledger.labels, bool)
+    for ids in (
+        *ledger.read,
+        *(ids for tie in ledger.ties for ids in (tie.left, tie.right)),
+        *(freeze.labels for freeze in ledger.freezes),
+        *(ids for ids, _, _ in ledger.marks),
+        *(child for child, _ in ledger.projections),
+    ):
+        touched[ids] = True
+    ledger.at("the whole graph")
+    for slot in result.slots.values():
+        unread = slot.ids.reshape(-1)[~touched[slot.ids.reshape(-1)]]
+        if len(unread):
+            ledger.freeze(unread, "no op reads these positions at the traced size")
+            ledger.zero(slot.scale.reshape(-1)[np.isin(slot.ids.reshape(-1), unread)])
+
+
+def _run(ctx: GraphContext, traced: Traced) -> dict[fx.Node, Any]:
     env: dict[fx.Node, Any] = {}
     for node in traced.graph.nodes:
         if node.op == "placeholder":
@@ -126,31 +161,48 @@ def infer(traced: Traced) -> Inference:
         elif node.op == "call_function":
             env[node] = _call(ctx, node, env)
         elif node.op == "get_attr":
-            env[node] = fixed(_shapes(node)[0]) if _shapes(node) else None
+            env[node] = _made(_shapes(node)[0]) if _shapes(node) else None
         elif node.op == "output":
-            ledger.at("the model's output")
-            fx.node.map_arg(node.args, lambda n: _finish(ctx, env[n]))
-        if isinstance(env.get(node), Value):
-            result.values.setdefault("%" + node.name, env[node])
-    return result
+            _finish(ctx, traced, fx.node.map_arg(node.args[0], lambda n: env[n]))
+    return env
 
 
-def _finish(ctx: GraphContext, value: Any) -> None:
-    if isinstance(value, Value):
-        ctx.fix(value, "it is an output of the model")
+def _finish(ctx: GraphContext, traced: Traced, outputs: Any) -> None:
+    """Outputs are what they are; what is written into a buffer moves and scales as the buffer does."""
+    for k, value in enumerate(_flat(outputs)):
+        name = traced.written.get(k)
+        if not isinstance(value, Value):
+            continue
+        if name in ctx.result.values:
+            ctx.ledger.at(f"what the model writes into {name}")
+            ctx.add(ctx.result.values[name], value)
+        else:
+            ctx.ledger.at("the model's output")
+            ctx.fix(value, "it is an output of the model")
 
 
 def _placeholder(ctx: GraphContext, node: fx.Node, traced: Traced) -> Any:
-    shapes = _shapes(node)
-    if not shapes:
+    shape = next(iter(_shapes(node)), None)
+    if shape is None:
         return None
     if node.name not in traced.weights:
-        return fixed(shapes[0])
+        return fixed(shape)
     name = traced.weights[node.name]
     if not node.users:
-        ctx.result.unused.append(name)
-        return fixed(shapes[0])
-    return ctx.weight(name, shapes[0], list(node.users))
+        ctx.unread.append(name)
+        return fixed(shape)
+    return ctx.weight(name, shape, list(node.users))
+
+
+class _Unsized:
+    """A value whose shape depends on data (what a mask selects): nothing that meets it moves."""
+
+
+_UNSIZED = _Unsized()
+
+
+def _made(shape: tuple[int, ...] | None) -> Any:
+    return _UNSIZED if shape is None else fixed(shape)
 
 
 def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
@@ -158,18 +210,30 @@ def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
         return env[node.args[0]][node.args[1]]  # type: ignore[index]
     args = fx.node.map_arg(node.args, lambda n: env[n])
     kwargs = fx.node.map_arg(node.kwargs, lambda n: env[n])
-    ctx.op, ctx.shapes = str(node.target).removeprefix("aten."), _shapes(node)
+    shapes = _shapes(node)
+    leaves = _flat((args, kwargs))
+    ctx.op, ctx.floating = str(node.target).removeprefix("aten."), _floating(node)
     ctx.ledger.at(f"{ctx.op} at {where(node)}")
+    if None in shapes or any(isinstance(leaf, _Unsized) for leaf in leaves):
+        return _stop(ctx, node, f"its size depends on data at {where(node)}", leaves, shapes)
+    if not shapes and isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return _UNSIZED
+    ctx.shapes = [shape for shape in shapes if shape is not None]
     found = find_rule(node.target)
     if found is not None:
         return found.apply(ctx, *args, **kwargs)
-    values = [v for v in _flat((args, kwargs)) if isinstance(v, Value)]
-    if any(v.factors for v in values):
+    if any(isinstance(v, Value) and v.factors for v in leaves):
         ctx.result.unknown.setdefault(str(node.target), where(node))
-        for value in values:
-            ctx.fix(value, f"no rule for {node.target} at {where(node)}")
     # What no symmetry touches comes out untouched, whatever the op.
-    out = [fixed(shape) for shape in ctx.shapes]
+    return _stop(ctx, node, f"no rule for {node.target} at {where(node)}", leaves, shapes)
+
+
+def _stop(ctx: GraphContext, node: fx.Node, reason: str, leaves: Sequence[Any], shapes: Sequence[Any]) -> Any:
+    """Freeze all operands; the results are fixed."""
+    for value in leaves:
+        if isinstance(value, Value):
+            ctx.fix(value, reason)
+    out = [_made(shape) for shape in shapes]
     return out[0] if isinstance(node.meta.get("val"), torch.Tensor) else out
 
 
@@ -181,10 +245,17 @@ def _flat(tree: Any) -> list[Any]:
     return [tree]
 
 
-def _shapes(node: fx.Node) -> list[tuple[int, ...]]:
-    """Shapes of the tensors that a node returns."""
-    value = node.meta.get("val")
-    return [tuple(int(s) for s in v.shape) for v in _flat(value) if isinstance(v, torch.Tensor)]
+def _floating(node: fx.Node) -> bool:
+    """Whether the first tensor that a node returns holds real or complex numbers."""
+    tensors = [v for v in _flat(node.meta.get("val")) if isinstance(v, torch.Tensor)]
+    return not tensors or tensors[0].is_floating_point() or tensors[0].is_complex()
+
+
+def _shapes(node: fx.Node) -> list[tuple[int, ...] | None]:
+    """Shapes of the tensors that a node returns; None where data decides."""
+    tensors = [v for v in _flat(node.meta.get("val")) if isinstance(v, torch.Tensor)]
+    sized = [all(isinstance(s, int) for s in v.shape) for v in tensors]
+    return [tuple(v.shape) if known else None for v, known in zip(tensors, sized, strict=True)]
 
 
 __all__ = ["Inference", "Slot", "infer"]

@@ -14,7 +14,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from intertwine.ir.ledger import Equation, Ids, Ledger
-from intertwine.symmetry.classes import mix
+from intertwine.symmetry.colours import mix
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from intertwine.ir.ledger import NONLINEAR, NONORTHOGONAL, Ids
-from intertwine.symmetry.classes import Classes, ambiguous_labels, mix, solve_classes
+from intertwine.symmetry.classes import Classes, solve_classes
+from intertwine.symmetry.colours import mix
 from intertwine.symmetry.infer import Inference, Slot
 from intertwine.symmetry.scales import Scalings, solve_scales
 
@@ -54,13 +55,17 @@ class Structure:
             [self.slots[k].scale.reshape(-1) for k in keys] or [np.zeros(0, np.int64)]
         )
         bounds = np.r_[0, np.cumsum(sizes)].astype(np.int64)
+        self.slot_starts = bounds[:-1]
         self.span = {k: (int(bounds[i]), int(bounds[i + 1])) for i, k in enumerate(keys)}
+        # Label -> its position in the list; every label of a slot stands in one place.
+        self.position_of = np.full(len(self.classes.of), -1, np.int64)
+        self.position_of[self.labels] = np.arange(len(self.labels))
         coordinates = self.classes.coordinates[self.labels]
         self.coordinate_start = coordinates.indptr[:-1]
         self.coordinate_class = coordinates.indices
         self.coordinate_slot = np.repeat(np.arange(len(self.labels)), np.diff(coordinates.indptr))
-        slots = np.repeat(np.arange(len(keys)), sizes)
-        self.copy, self.doubtful = ambiguous_labels(self.inference.ledger, self.classes, slots, self.labels)
+        # A channel may occur twice in a slot (q and k in a packed weight): the colour says which is which.
+        self.copy = self.classes.colour[self.labels]
 
     def place_hash(self, relabel: Ids) -> np.ndarray:
         """For every position of every slot, a hash of where it belongs once classes are relabelled."""
@@ -105,54 +110,71 @@ class Structure:
         movable = np.zeros(c.count, bool)
         movable[self.coordinate_class] = True
         candidates = movable & ~c.frozen & ((c.flags & NONORTHOGONAL) == 0)
-        for orbit in np.unique(c.orbit[candidates]):
-            members = np.flatnonzero(c.orbit == orbit)
-            if not candidates[members].all() or len(members) < 2:
+        order = np.argsort(c.orbit, kind="stable")
+        for members in np.split(order, np.flatnonzero(np.diff(c.orbit[order])) + 1):
+            if len(members) < 2 or not candidates[members].all():
                 continue
-            linear = self._linear_axis(int(orbit), members, bool((c.flags[members] & NONLINEAR).any()))
+            orbit = int(c.orbit[members[0]])
+            linear = self._linear_axis(orbit, members, bool((c.flags[members] & NONLINEAR).any()))
             if linear is not None:
-                found[int(orbit)] = linear
+                found[orbit] = linear
         return found
+
+    @cached_property
+    def _by_class(self) -> tuple[Ids, Ids]:
+        """Entries of the coordinates by class, and where each class starts among them."""
+        order = np.argsort(self.coordinate_class, kind="stable")
+        return order, np.searchsorted(self.coordinate_class[order], np.arange(self.classes.count + 1))
+
+    def occurrences(self, classes: Ids) -> tuple[Ids, Ids]:
+        """(position, k) for every position that classes[k] occurs at."""
+        order, start = self._by_class
+        count = start[classes + 1] - start[classes]
+        offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        return self.coordinate_slot[order[np.repeat(start[classes], count) + offset]], np.repeat(
+            np.arange(len(classes)), count
+        )
+
+    @cached_property
+    def _home(self) -> np.ndarray:
+        return self.place_hash(np.arange(self.classes.count))
 
     def _linear_axis(self, orbit: int, members: Ids, orthogonal: bool) -> Linear | None:
         fibres = self.fibres(members)
-        if fibres.shape[1] < 2:
+        n = fibres.shape[1]
+        if n < 2:
             return None
-        fibre_of = np.full(self.classes.count, -1, np.int64)
-        rank_of = np.full(self.classes.count, -1, np.int64)
-        fibre_of[fibres] = np.arange(len(fibres))[:, None]
-        rank_of[fibres] = np.arange(fibres.shape[1])[None, :]
-        hit = np.flatnonzero(fibre_of[self.coordinate_class] >= 0)
-        if not len(hit):
+        position, channel = self.occurrences(fibres.reshape(-1))
+        if not len(position):
             return None
-        position, cls = self.coordinate_slot[hit], self.coordinate_class[hit]
+        cls, fibre, rank = fibres.reshape(-1)[channel], channel // n, channel % n
         # What identifies a position besides the channel itself: everything but this class and its own one.
         own = self.classes.of[self.labels[position]]
-        everything = self.place_hash(np.arange(self.classes.count))[position]
-        rest = everything - mix(cls) - np.where(own == cls, np.uint64(0), mix(own))
-        places: dict[tuple[str, int], tuple[Ids, Ids, Ids]] = {}
-        for key, (start, stop) in self.span.items():
-            inside = (position >= start) & (position < stop)
-            if not inside.any():
-                continue
-            order = np.lexsort((rank_of[cls[inside]], rest[inside], fibre_of[cls[inside]]))
-            where = (position[inside] - start)[order]
-            n = fibres.shape[1]
-            if self.slots[key].ids.ndim > 1 or len(where) % n:
+        rest = self._home[position] - mix(cls) - np.where(own == cls, np.uint64(0), mix(own))
+        slot = np.searchsorted(self.slot_starts, position, side="right") - 1
+        order = np.lexsort((rank, rest, fibre, slot))
+        slot = slot[order]
+        keys, places = list(self.span), dict[tuple[str, int], tuple[Ids, Ids, Ids]]()
+        for chosen in np.split(order, np.flatnonzero(np.diff(slot)) + 1):
+            key = keys[int(np.searchsorted(self.slot_starts, position[chosen[0]], side="right")) - 1]
+            if self.slots[key].ids.ndim > 1 or len(chosen) % n:
                 return None
-            where = where.reshape(-1, n)
-            ranks = rank_of[cls[inside]][order].reshape(-1, n)
-            which = fibre_of[cls[inside]][order].reshape(-1, n)
+            where = (position[chosen] - self.span[key][0]).reshape(-1, n)
+            ranks, which = rank[chosen].reshape(-1, n), fibre[chosen].reshape(-1, n)
             if (ranks != np.arange(n)).any() or (which != which[:, :1]).any():
                 return None
-            exponent = np.ones(len(where), np.int64) if orthogonal else self._exponents(key, where)
+            channels = fibres[which[:, :1], ranks]
+            exponent = np.ones(len(where), np.int64) if orthogonal else self._exponents(key, where, channels)
             if not exponent.all():
                 return None
             places[key] = (where, which[:, 0], exponent)
         return Linear(orbit, orthogonal, fibres, places)
 
-    def _exponents(self, key: tuple[str, int], where: Ids) -> Ids:
-        """+1 or -1 for every row, if the only rescaling of the axis is one free number; 0 where it is not."""
+    def _exponents(self, key: tuple[str, int], where: Ids, channels: Ids) -> Ids:
+        """+1 or -1 for every row, if the only rescaling of the axis is one free number; 0 where it is not.
+
+        The scale must be that of the channel itself: along a joint dimension another axis may own it.
+        """
         scales = self.slots[key].scale.reshape(-1)[where]
         values = np.zeros(where.shape)
         for kind in np.unique(self.scalings.kind_of[scales]):
@@ -160,12 +182,17 @@ class Structure:
             here = self.scalings.kind_of[scales] == kind
             if real.shape[1] == 1:
                 values[here] = real[self.scalings.local_of[scales[here]], 0]
-        alike = (values == values[:, :1]).all(axis=1) & (np.abs(values[:, 0]) == 1.0)
+        own = (self.component_class[self.scalings.component[scales]] == channels).all(axis=1)
+        alike = own & (values == values[:, :1]).all(axis=1) & (np.abs(values[:, 0]) == 1.0)
         return np.where(alike, values[:, 0], 0).astype(np.int64)
+
+    @cached_property
+    def _blocks_key(self) -> np.ndarray:
+        return self.classes.blocks_key()
 
     def fibres(self, members: Ids) -> Ids:
         """The classes of one orbit as an array (blocks, channels of a block)."""
-        keys = self.ancestor_hash[members]
+        keys = self._blocks_key[members]
         order = np.lexsort((members, keys))
         blocks = len(np.unique(keys))
         fibres = members[order].reshape(blocks, -1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,24 +14,29 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from intertwine.errors import InputError, NotFound
+from intertwine.errors import InputError, ModelError, NotFound, RefutedClaim
 from intertwine.ir.groups import Group
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.axes import Axis, Member, build_axes
-from intertwine.symmetry.classes import crossed_blocks
-from intertwine.symmetry.infer import infer
+from intertwine.symmetry.blocks import crossed_blocks
+from intertwine.symmetry.check import FactChecker
+from intertwine.symmetry.infer import Inference, infer
+from intertwine.symmetry.prove import REFUTED, Clock, Proof, Stage, assert_finite, find_fault, staged
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import (
     PARTS,
+    Action,
     Element,
-    apply_element,
-    destinations,
     identity,
     load_element,
     sample,
     sample_relabel,
 )
+from intertwine.trace.eager import runner
+from intertwine.trace.example import Example, other_sizes
 from intertwine.trace.export import Traced, export
+
+SMALL = 1_000_000  # weights below which two elements are tried at every size
 
 
 class Symmetry:
@@ -41,16 +46,35 @@ class Symmetry:
     `explain` says why channels are together.
     """
 
-    def __init__(self, traced: Traced, seconds_export: float = 0.0) -> None:
-        start = time.perf_counter()
-        self.traced = traced
-        self.structure = _consistent(traced)
+    def __init__(self, *graphs: Traced, seconds_export: float = 0.0) -> None:
+        """graphs: the model traced at one or several sizes; the first one is that of the example."""
+        clock = Clock()
+        self.traced = graphs[0]
+        self.inference = infer(graphs)
+        self.proof: Proof | None = None
+        self._solve()
+        self.seconds = {"export": seconds_export, "infer": clock.seconds}
+
+    def _solve(self) -> None:
+        self.structure = _consistent(self.inference)
         self.axes: tuple[Axis, ...] = build_axes(self.structure)
-        self.seconds = {"export": seconds_export, "infer": time.perf_counter() - start}
 
     def __repr__(self) -> str:
         frozen = sum(a.group.name == "trivial" for a in self.axes)
-        return f"Symmetry({len(self.axes)} axes, {frozen} frozen, {len(self.unknown_ops)} unknown ops)"
+        counts = f"{len(self.axes)} axes, {frozen} frozen, {len(self.unknown_ops)} unknown ops"
+        return f"Symmetry({counts}, {self.proof or 'not proved'})"
+
+    def withdraw(self, axes: Sequence[Axis], reason: str) -> None:
+        """Freeze axes that were claimed, and solve again."""
+        ledger, structure = self.inference.ledger, self.structure
+        classes = np.unique(np.concatenate([a.classes.reshape(-1) for a in axes]))
+        chosen = np.zeros(structure.classes.count, bool)
+        chosen[classes] = True
+        ledger.at("acting on the weights")
+        ledger.freeze(np.flatnonzero(chosen[structure.classes.of]), reason)
+        owner = structure.component_class[structure.component]
+        ledger.zero(structure.scales[(owner >= 0) & chosen[owner]])
+        self._solve()
 
     @property
     def unknown_ops(self) -> dict[str, str]:
@@ -167,21 +191,21 @@ class Symmetry:
         return {name: state[name] for name in self.structure.inference.shapes}
 
 
-def _consistent(traced: Traced) -> Structure:
-    """Infer, and freeze what a permutation could not be carried out on without guessing."""
-    inference = infer(traced)
+def _consistent(inference: Inference) -> Structure:
+    """Solve, and freeze what a permutation could not be carried out on without guessing."""
     ledger = inference.ledger
     for _ in range(8):
         structure = Structure(inference)
-        if len(structure.doubtful):
-            held = np.unique(structure.classes.coordinates[structure.doubtful].indices)
+        if len(structure.classes.doubtful):
+            held = np.unique(structure.classes.coordinates[structure.classes.doubtful].indices)
             ledger.at("the whole graph")
             ledger.freeze(
                 np.flatnonzero(np.isin(structure.classes.of, held)),
                 "the same channel occurs twice and the copies cannot be told apart",
             )
             continue
-        crossed = crossed_blocks(structure.classes)
+        c = structure.classes
+        crossed = crossed_blocks(c.ancestors, c.orbit, c.frozen)
         if len(crossed):
             ledger.at("the whole graph")
             ledger.freeze(
@@ -191,15 +215,27 @@ def _consistent(traced: Traced) -> Structure:
             continue
         if not structure.classes.ancestors.nnz:
             return structure  # without blocks a colour is all there is to match
-        try:
-            destinations(structure, sample_relabel(structure, np.random.default_rng(0)))
+        # Colours and grids make a failure all but impossible; it must cost symmetries, not correctness.
+        at_fault = _inconsistent(structure)
+        if not len(at_fault):
             return structure
-        except AssertionError as error:
-            # Colours make this all but impossible; if it happens it must cost symmetries, not correctness.
-            ledger.at("the whole graph")
-            inside = np.flatnonzero(structure.classes.depth[structure.classes.of] > 0)
-            ledger.freeze(inside, f"its blocks cannot be matched: {error}")
+        ledger.at("the whole graph")
+        ledger.freeze(np.flatnonzero(np.isin(c.of, at_fault)), "its blocks cannot be matched consistently")
     raise AssertionError("the permutations of this model cannot be made consistent")
+
+
+def _inconsistent(structure: Structure) -> Ids:
+    """Classes that random relabellings of the solved structure cannot move without breaking a fact."""
+    classes = structure.classes
+    checker = FactChecker(structure.inference.ledger, classes)
+    for seed in range(2):
+        try:
+            at_fault = checker.broken(sample_relabel(structure, np.random.default_rng(seed)))
+        except AssertionError:
+            return np.flatnonzero(classes.depth > 0)
+        if len(at_fault):
+            return at_fault
+    return np.zeros(0, np.int64)
 
 
 def _rng(generator: torch.Generator | np.random.Generator | int | None) -> np.random.Generator:
@@ -211,22 +247,126 @@ def _rng(generator: torch.Generator | np.random.Generator | int | None) -> np.ra
     return np.random.default_rng(generator)
 
 
-def trace(model: nn.Module, example: Any, kwargs: Mapping[str, Any] | None = None) -> Symmetry:
-    """Infer the symmetry group of every hidden axis of `model` from its graph on an example input.
+def trace(
+    model: nn.Module,
+    example: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    prove: bool = True,
+    seed: int = 0,
+) -> Symmetry:
+    """Infer the symmetry group of every hidden axis of `model` from its graph, and prove it by acting.
 
-    example: a tensor, or the tuple of positional arguments of `forward`; kwargs: its keyword arguments.
-    The model is copied, put into eval mode and exported; the caller's is never touched.
+    example: a tensor, the tuple of positional arguments of `forward`, or a mapping of keyword arguments;
+    kwargs: its keyword arguments. The model is copied, put into eval mode and exported; the caller's is never
+    touched. The proof runs the model in float64 at the example's size and at two others, if it takes any;
+    what it refutes is frozen. Without it (`prove=False`) the model is traced at a second size, and what
+    holds at both is kept.
 
     >>> from torch import nn
     >>> mlp = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> symmetry = trace(mlp, torch.zeros(1, 3))
     >>> print(symmetry.axis("0").group)
     positive monomial
+    >>> [example.shapes for example in symmetry.proof.examples]
+    [((1, 3),), ((2, 3),), ((3, 3),)]
     """
-    args = tuple(example) if isinstance(example, (tuple, list)) else (example,)
-    start = time.perf_counter()
-    traced = export(model, args, kwargs)
-    return Symmetry(traced, time.perf_counter() - start)
+    given = Example.of(example, kwargs)
+    clock = Clock()
+    if prove and isinstance(model, nn.Module):
+        _assert_has_values(model)
+    first = export(model, given.args, given.kwargs)
+    if not prove:
+        stage = Stage(model, (), given, next(_dtypes(model), torch.float32), memory=0)
+        graphs = [first]
+        for other in other_sizes(runner(stage.expected), given):
+            graphs.append(export(model, other.args, other.kwargs))
+            symmetry = Symmetry(*graphs, seconds_export=clock.seconds)
+            if not symmetry.inference.ledger.cuts:
+                return symmetry  # views never cut what carries labels, so that no size can cut it otherwise
+        return Symmetry(*graphs, seconds_export=clock.seconds)
+    return Trial(model, Symmetry(first, seconds_export=clock.seconds), given, seed).proved()
+
+
+def _assert_has_values(model: nn.Module) -> None:
+    """Acting needs numbers."""
+    empty = next((name for name, p in model.named_parameters() if p.device.type == "meta"), None)
+    if empty is not None:
+        raise ModelError(
+            f"{empty} is on the meta device and has no values",
+            so="nothing can be proved by acting",
+            do="load weights, or infer without the proof: trace(..., prove=False)",
+        )
+
+
+def _dtypes(module: nn.Module) -> Iterator[torch.dtype]:
+    return (p.dtype for p in module.parameters() if p.is_floating_point())
+
+
+class Trial:
+    """What the rules claim, put to the test: the model in float64 at several sizes, acted on by random
+    elements.
+
+    Where only another size refutes the claim, the model is traced at that size too: something depends on the
+    size, and a second graph says what, without guessing.
+    """
+
+    def __init__(self, model: nn.Module, symmetry: Symmetry, example: Example, seed: int = 0) -> None:
+        self.clock, self.model, self.seed = Clock(), model, seed
+        self.stage = staged(model, list(symmetry.weights(model)), example, seed)
+        assert_finite(self.stage, model)
+        self.examples = self.stage.examples()
+        self.samples = 2 if sum(p.numel() for p in model.parameters()) < SMALL else 1
+        self.symmetry = symmetry
+        self.error, self.worst = self._largest_error()
+        if self.refuted and self.worst is not self.stage.first:
+            seconds = Clock()
+            second = export(model, self.worst.args, self.worst.kwargs)
+            spent = symmetry.seconds["export"] + seconds.seconds
+            self.symmetry = Symmetry(symmetry.traced, second, seconds_export=spent)
+            self.error, self.worst = self._largest_error()
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the last element that was tried changed what the model does."""
+        return self.error > REFUTED[self.stage.dtype]
+
+    def proved(self) -> Symmetry:
+        """The symmetry with its proof; the axes that acting refutes are frozen."""
+        withdrawn = dict[str, str]()
+        while self.refuted:
+            free = [axis for axis in self.symmetry.axes if axis.group.name != "trivial"]
+            structure = self.symmetry.structure
+            fault = find_fault(self.stage, structure, free, self.worst, 2 * self.samples, self.seed) or free
+            withdrawn |= {axis.name: repr(self.worst) for axis in fault}
+            self.symmetry.withdraw(fault, "claimed by the rules, refuted by acting")
+            self.error, self.worst = self._largest_error()
+        seconds = self.clock.seconds
+        self.symmetry.proof = Proof(
+            self.examples, self.stage.dtype, self.samples, self.error, withdrawn, seconds
+        )
+        self.symmetry.seconds["prove"] = seconds
+        if withdrawn:
+            warnings.warn(
+                f"{type(self.model).__name__}: acting refuted what the rules claim of "
+                f"{', '.join(withdrawn)}; these axes are frozen, nothing is wrong, but please report it",
+                RefutedClaim,
+                stacklevel=3,
+            )
+        return self.symmetry
+
+    def _largest_error(self) -> tuple[float, Example]:
+        """The largest error over the sizes, and where; the first size that refutes the claim ends the
+        search."""
+        error, worst = 0.0, self.examples[0]
+        for k in range(self.samples):
+            element = self.symmetry.sample(self.seed + k)
+            for example, found in zip(self.examples, self.stage.errors(element, self.examples), strict=False):
+                if found > error:
+                    error, worst = found, example
+                if found > REFUTED[self.stage.dtype]:
+                    return error, worst
+        return error, worst
 
 
 def act(model: nn.Module, element: Element) -> nn.Module:
@@ -239,14 +379,25 @@ def act(model: nn.Module, element: Element) -> nn.Module:
     >>> torch.allclose(act(mlp, g)(x), mlp(x), atol=1e-5)
     True
     """
-    moved = copy.deepcopy(model)
-    state = {**dict(moved.named_parameters()), **dict(moved.named_buffers())}
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     missing = [n for n in element.structure.inference.shapes if n not in state]
     if missing:
         raise InputError(f"the model has no weight {missing[0]!r}", so="the element belongs to another model")
+    action = Action(element)
+    # The copy finds the new tensors in place of the old ones: tied weights stay one object, and the weights
+    # are never there three times.
+    memo: dict[int, Any] = {}
     with torch.no_grad():
-        for name, tensor in apply_element(element, state).items():
-            if tensor is not state[name]:
-                # Fresh memory: weights that share a storage move on their own; tied ones are one object.
-                state[name].data = tensor
+        for name in element.structure.inference.shapes:
+            old = state[name]
+            new = action.weight(name, old)
+            if new is not old:
+                own = isinstance(old, nn.Parameter)
+                memo[id(old)] = nn.Parameter(new, requires_grad=old.requires_grad) if own else new
+    moved = copy.deepcopy(model, memo)
+    # Modules that keep what they computed from old weights in eval mode forget it in train mode.
+    modes = [(module, module.training) for module in moved.modules()]
+    moved.train()
+    for module, training in modes:
+        module.training = training
     return moved

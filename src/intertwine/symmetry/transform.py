@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from intertwine.errors import InputError
-from intertwine.files import replacing
+from intertwine.files import write_tensors
 from intertwine.ir.ledger import Ids
-from intertwine.symmetry.classes import mix
+from intertwine.symmetry.colours import mix
 from intertwine.symmetry.scales import Kind
 from intertwine.symmetry.structure import Structure
 
@@ -87,8 +87,6 @@ class Element:
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file whose JSON header says what it is."""
-        from safetensors.torch import save_file
-
         tensors = {
             "relabel": torch.from_numpy(self.relabel.copy()),
             "log_scale": torch.from_numpy(self.log_scale.copy()),
@@ -96,8 +94,7 @@ class Element:
             **{f"linear.{k}": torch.from_numpy(np.ascontiguousarray(m)) for k, m in self.linear.items()},
         }
         header = {"format": "intertwine element 1", "structure": fingerprint(self.structure)}
-        with replacing(path) as beside:
-            save_file(tensors, beside, metadata={"intertwine": json.dumps(header)})
+        write_tensors(path, tensors, {"intertwine": json.dumps(header)})
 
 
 def load_element(structure: Structure, path: str | Path) -> Element:
@@ -108,16 +105,34 @@ def load_element(structure: Structure, path: str | Path) -> Element:
         with safe_open(str(path), framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("intertwine", "{}"))
             tensors = {key: file.get_tensor(key).numpy() for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a saved group element: {error}") from error
-    if header.get("structure") != fingerprint(structure):
+    if not isinstance(header, dict) or header.get("structure") != fingerprint(structure):
         raise InputError(
             f"{path} was saved for another model",
             so="its channels cannot be matched to this one's",
             do="load it with the Symmetry of the model it was sampled from",
         )
+    _check_tensors(structure, tensors, str(path))
     linear = {int(k.removeprefix("linear.")): v for k, v in tensors.items() if k.startswith("linear.")}
     return Element(structure, tensors["relabel"], tensors["log_scale"], tensors["sign"], linear)
+
+
+def _check_tensors(structure: Structure, tensors: Mapping[str, np.ndarray], path: str) -> None:
+    """The names, shapes and kinds of numbers that the identity has, all of them finite."""
+    like = identity(structure)
+    wanted = {"relabel": like.relabel, "log_scale": like.log_scale, "sign": like.sign}
+    wanted |= {f"linear.{orbit}": matrix for orbit, matrix in like.linear.items()}
+    for name in sorted({*wanted, *tensors}):
+        if name not in wanted or name not in tensors:
+            raise InputError(f"{path} {'lacks' if name in wanted else 'has an unknown'} tensor {name!r}")
+        found, right = tensors[name], wanted[name]
+        if found.shape != right.shape or found.dtype.kind != right.dtype.kind:
+            raise InputError(f"{path}: {name} is {found.dtype}{found.shape}, not {right.dtype}{right.shape}")
+        if not np.isfinite(found).all():
+            raise InputError(f"{path}: {name} holds NaN or infinite numbers")
+    if not np.array_equal(np.sort(tensors["relabel"]), like.relabel) or not (abs(tensors["sign"]) == 1).all():
+        raise InputError(f"{path} is not a group element: not a permutation, or signs other than 1 and -1")
 
 
 def fingerprint(structure: Structure) -> str:
@@ -172,11 +187,29 @@ def sample(
     return Element(structure, relabel, log_scale, sign, linear)
 
 
+def sample_parts(
+    structure: Structure, rng: np.random.Generator, classes: Ids, spread: float = 0.4
+) -> Element:
+    """A random element that moves, rescales and mixes the chosen classes only, and what lies in their
+    blocks."""
+    chosen = np.zeros(structure.classes.count, bool)
+    chosen[classes] = True
+    whole = sample(structure, rng, PARTS, spread, held=np.flatnonzero(~chosen))
+    owner = structure.component_class[structure.component]
+    ours = (owner >= 0) & chosen[owner]
+    plain = identity(structure)
+    linear = {
+        orbit: matrix if chosen[structure.linear[orbit].fibres.flat[0]] else plain.linear[orbit]
+        for orbit, matrix in whole.linear.items()
+    }
+    log_scale, sign = np.where(ours, whole.log_scale, 0.0), np.where(ours, whole.sign, 1.0)
+    return Element(structure, whole.relabel, log_scale, sign, linear)
+
+
 def sample_relabel(structure: Structure, rng: np.random.Generator, held: Ids | None = None) -> Ids:
     """A random permutation of classes, but for those held: outer blocks first, then freely in each fibre."""
     c = structure.classes
-    relabel = np.arange(c.count)
-    up = c.ancestors.tocoo()
+    relabel, home = np.arange(c.count), c.blocks_key()
     ordered = np.zeros(c.count, bool)
     for axis in structure.linear.values():
         ordered[axis.fibres] = True  # a matrix does what a permutation would: keep the order inside a fibre
@@ -185,9 +218,7 @@ def sample_relabel(structure: Structure, rng: np.random.Generator, held: Ids | N
     for depth in np.unique(c.depth):
         chosen = np.flatnonzero(c.depth == depth)
         kind = mix(c.orbit[chosen] + (1 << 43))
-        target = np.zeros(c.count, np.uint64)
-        np.add.at(target, up.row, mix(relabel[up.col]))
-        here, there = structure.ancestor_hash[chosen] + kind, target[chosen] + kind
+        here, there = home[chosen] + kind, c.blocks_key(relabel)[chosen] + kind
         still = ordered[chosen]
         shuffle = np.where(still, np.arange(len(chosen)), rng.permutation(len(chosen)))
         a = np.lexsort((np.arange(len(chosen)), here))
@@ -221,16 +252,7 @@ def sample_scales(
 
 def destinations(structure: Structure, relabel: Ids) -> Ids:
     """Where every position goes, as an index into the same long list of positions."""
-    here = structure.place_hash(np.arange(structure.classes.count))
-    there = structure.place_hash(relabel)
-    out = np.empty(len(here), np.int64)
-    for start, stop in structure.span.values():
-        a = np.argsort(here[start:stop], kind="stable")
-        b = np.argsort(there[start:stop], kind="stable")
-        if not np.array_equal(here[start:stop][a], there[start:stop][b]):
-            raise AssertionError("a permutation leaves a weight's positions")
-        out[start + b] = start + a
-    return out
+    return structure.position_of[structure.classes.image(relabel)[structure.labels]]
 
 
 def fibre_map(structure: Structure, orbit: int, relabel: Ids) -> Ids:
@@ -240,29 +262,35 @@ def fibre_map(structure: Structure, orbit: int, relabel: Ids) -> Ids:
     return np.array([block[int(relabel[f[0]])] for f in fibres])
 
 
-def apply_element(element: Element, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """New weights g . theta; tensors that the element does not touch are passed through unchanged."""
-    s = element.structure
-    move = destinations(s, element.relabel)
-    shifts = s.inference.shifts
-    factor = np.exp(element.log_scale) * element.sign
-    out = dict(state)
-    for name in s.inference.shapes:
-        if name not in state:
-            continue
-        old = state[name]
+class Action:
+    """An element made ready to act on weights one at a time: g . theta costs the memory of one weight."""
+
+    def __init__(self, element: Element) -> None:
+        self.element, s = element, element.structure
+        self._move = destinations(s, element.relabel)
+        self._factor = np.exp(element.log_scale) * element.sign
+
+    def weight(self, name: str, old: Tensor) -> Tensor:
+        """The new value of a weight, in the precision of the old one; itself if nothing acts on it."""
+        s = self.element.structure
+        keys = [(name, dim) for dim in range(old.dim()) if (name, dim) in s.span]
+        if not keys:
+            return old
         tensor = old.detach().to(torch.float64)
-        shift = shifts.get(name, 0.0)
+        shift = s.inference.shifts.get(name, 0.0)
         if shift:
             tensor = tensor + shift
-        for dim in range(tensor.dim()):
-            if (name, dim) in s.span:
-                tensor = _multiply(tensor, s, (name, dim), factor, element)
-        for dim in range(tensor.dim()):
-            if (name, dim) in s.span:
-                tensor = _move(tensor, s, (name, dim), move)
-        out[name] = (tensor - shift if shift else tensor).to(old.dtype)
-    return out
+        for key in keys:
+            tensor = _multiply(tensor, s, key, self._factor, self.element)
+        for key in keys:
+            tensor = _move(tensor, s, key, self._move)
+        return (tensor - shift if shift else tensor).to(old.dtype)
+
+
+def apply_element(element: Element, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """New weights g . theta; tensors that the element does not touch are passed through unchanged."""
+    action = Action(element)
+    return {name: action.weight(name, tensor) for name, tensor in state.items()}
 
 
 def _multiply(
@@ -271,7 +299,9 @@ def _multiply(
     (start, stop), dim = s.span[key], key[1]
     shape = s.slots[key].ids.shape
     values = torch.from_numpy(factor[start:stop]).to(tensor.device)
-    if len(shape) == 1:
+    if (factor[start:stop] == 1.0).all():
+        pass
+    elif len(shape) == 1:
         tensor = tensor * values.reshape([-1 if d == dim else 1 for d in range(tensor.dim())])
     else:
         groups = tensor.reshape(shape[0], -1, *tensor.shape[1:])
@@ -296,6 +326,8 @@ def _move(tensor: Tensor, s: Structure, key: tuple[str, int], move: Ids) -> Tens
     shape = s.slots[key].ids.shape
     source = np.empty(stop - start, np.int64)
     source[move[start:stop] - start] = np.arange(stop - start)
+    if (source == np.arange(stop - start)).all():
+        return tensor
     if len(shape) == 1:
         return tensor.index_select(dim, torch.from_numpy(source).to(tensor.device))
     # Dimension 0 was moved before, so group g' already holds the channels of the group it came from.
@@ -311,15 +343,12 @@ def carry(structure: Structure, relabel: Ids, placed: Ids | None = None) -> None
     relabel: class -> class, completed in place; classes in `placed` have their place already.
     """
     classes = structure.classes
-    up = classes.ancestors.tocoo()
-    rest = classes.depth > 0
+    rest, home = classes.depth > 0, classes.blocks_key()
     if placed is not None:
         rest[placed] = False
     for depth in np.unique(classes.depth[rest]):
         chosen = np.flatnonzero(rest & (classes.depth == depth))
         kind = mix(classes.orbit[chosen] + (1 << 43))
-        target = np.zeros(classes.count, np.uint64)
-        np.add.at(target, up.row, mix(relabel[up.col]))
-        here = np.argsort(structure.ancestor_hash[chosen] + kind, kind="stable")
-        there = np.argsort(target[chosen] + kind, kind="stable")
+        here = np.argsort(home[chosen] + kind, kind="stable")
+        there = np.argsort(classes.blocks_key(relabel)[chosen] + kind, kind="stable")
         relabel[chosen[there]] = chosen[here]

@@ -5,18 +5,19 @@ The negative control leaves one weight behind; an error that does not grow then 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from intertwine.errors import ModelError, VerificationFailed
-from intertwine.symmetry.symmetry import Symmetry, trace
-from intertwine.symmetry.transform import apply_element
-from intertwine.trace.run import run
+from intertwine.errors import VerificationFailed
+from intertwine.symmetry.prove import Clock, Stage, assert_finite, distance
+from intertwine.symmetry.symmetry import Symmetry, Trial
+from intertwine.symmetry.transform import Action
+from intertwine.trace.example import Example
+from intertwine.trace.export import export
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
 
@@ -37,6 +38,7 @@ class Report:
     frozen: dict[str, str]
     unknown_ops: dict[str, str]
     unused_parameters: tuple[str, ...]
+    sizes: tuple[str, ...]
     seconds: dict[str, float]
     tolerance: float
 
@@ -68,36 +70,35 @@ def verify(
     seed: int = 0,
     samples: int = 1,
 ) -> Report:
-    """Act with random elements of the whole group and report the largest error.
+    """Act with random elements of the whole group, at several sizes of the inputs, and report the largest
+    error.
 
-    Weights that are constant (zero-initialised heads, unit gains) are replaced by random ones first, because
-    every permutation looks right on them.
+    symmetry: what to verify, if not what the rules claim (without the proof of `trace`, which would have
+    withdrawn what fails here).
 
     >>> from torch import nn
     >>> mlp = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> verify(mlp, torch.randn(4, 3)).exact
     True
     """
-    args = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    given = Example.of(inputs, kwargs)
+    clock, trial = Clock(), None
     if symmetry is None:
-        symmetry = trace(model, args, kwargs)
-    start = time.perf_counter()
-    generator = torch.Generator().manual_seed(seed)
-    weights = make_generic(symmetry.weights(model), generator)
-    reference = run(symmetry.traced, weights, args, kwargs, dtype)
-    if not any(torch.isfinite(out).any() for out in reference):
-        raise ModelError(
-            "the output of the model is not finite",
-            where=f"{type(model).__name__} in {dtype}, weights that were constant replaced by random ones",
-            so="nothing can be proved on this example",
-            do="give another example or other weights",
-        )
+        symmetry = Symmetry(export(model, given.args, given.kwargs), seconds_export=clock.seconds)
+        clock = Clock()
+        trial = Trial(model, symmetry, given, seed)
+        symmetry, stage, examples = trial.symmetry, trial.stage, trial.examples
+    if trial is None or trial.stage.dtype != dtype:
+        stage = Stage(model, list(symmetry.weights(model)), given, dtype, seed)
+        assert_finite(stage, model)
+        examples = stage.examples()
     worst, coverage = 0.0, 0.0
     for k in range(samples):
-        moved = apply_element(symmetry.sample(seed + k), weights)
-        worst = max(worst, _distance(reference, run(symmetry.traced, moved, args, kwargs, dtype)))
-        coverage = max(coverage, _coverage(model, weights, moved))
-    control = _control(symmetry, weights, moved, reference, (args, kwargs, dtype))
+        element = symmetry.sample(seed + k)
+        worst = max(worst, *stage.errors(element, examples))
+        action = Action(element)
+        coverage = max(coverage, _coverage(model, stage, action))
+    control = _control(stage, action)
     frozen = {a.name: a.frozen_because for a in symmetry.axes if a.group.name == "trivial"}
     return Report(
         max_error=worst,
@@ -110,7 +111,8 @@ def verify(
         frozen=frozen,
         unknown_ops=symmetry.unknown_ops,
         unused_parameters=tuple(symmetry.structure.inference.unused),
-        seconds={**symmetry.seconds, "verify": time.perf_counter() - start},
+        sizes=tuple(repr(e).removeprefix("Example") for e in examples),
+        seconds={**symmetry.seconds, "verify": clock.seconds},
         tolerance=TOLERANCE.get(dtype, 1e-2),
     )
 
@@ -134,55 +136,58 @@ def assert_symmetric(model: nn.Module, inputs: Any, dtype: torch.dtype = torch.f
     return report
 
 
-def make_generic(weights: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
-    """float64 copies of the weights, constant ones replaced by random ones."""
-    out = {}
-    for name, tensor in weights.items():
-        value = tensor.detach().to(torch.float64)
-        if value.numel() > 1 and bool((value == value.reshape(-1)[0]).all()):
-            noise = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.device)
-            # A constant that is not 0 keeps its sign: it may be a variance.
-            value = torch.where(value == 0, 0.3 * noise, value * (0.3 * noise).exp())
-        out[name] = value
-    return out
+def _coverage(model: nn.Module, stage: Stage, action: Action) -> float:
+    """The share of the entries of parameters that an action changes."""
+    total = changed = 0
+    for name in {name for name, _ in model.named_parameters()}.intersection(stage.names):
+        before = stage.weight(name)
+        total += before.numel()
+        changed += int((before != action.weight(name, before)).sum())
+    return changed / total if total else 0.0
 
 
-def _distance(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
-    """Largest difference of two outputs, relative to the largest entry of each tensor."""
-    worst = 0.0
-    for a, b in zip(left, right, strict=True):
-        finite = torch.isfinite(a)
-        if not torch.equal(finite, torch.isfinite(b)):
-            return float("inf")
-        if finite.any():
-            scale = a[finite].abs().max().clamp_min(1e-300)
-            worst = max(worst, float((a[finite] - b[finite]).abs().max() / scale))
+def _control(stage: Stage, action: Action) -> float:
+    """The error of a wrong action: one weight is left behind, or, if that does nothing, its entries stirred.
+
+    A few weights spread over the model are tried; an error that stays at 0 proves nothing.
+    """
+
+    def moves(name: str) -> bool:
+        weight = stage.weight(name)
+        return not torch.equal(weight, action.weight(name, weight))
+
+    chosen = _spread([n for n in stage.names if stage.weight(n).dim() > 1], moves)
+    chosen = chosen or _spread(stage.names, moves)
+    expected, worst = stage.expected(stage.first).outputs, 0.0
+    for wrong in (_left_behind, _stirred):
+        for name in chosen:
+
+            def weight(n: str, name: str = name, wrong: Any = wrong) -> Tensor:
+                return wrong(stage.weight(n), stage.seed) if n == name else action.weight(n, stage.weight(n))
+
+            (found,) = stage.outcomes(weight, [stage.first])
+            pairs = zip(expected, found.outputs, strict=True)
+            worst = max([worst, *(distance(a, b) for a, b in pairs)])
+            if worst > 1e-3:
+                return worst
     return worst
 
 
-def _coverage(model: nn.Module, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> float:
-    names = {name for name, _ in model.named_parameters()} & set(before)
-    total = sum(before[n].numel() for n in names)
-    return sum(int((before[n] != after[n]).sum()) for n in names) / total if total else 0.0
+def _spread(names: Sequence[str], moves: Callable[[str], bool]) -> list[str]:
+    """The last, the middle and the first of the names that move."""
+    last = next((n for n in reversed(names) if moves(n)), None)
+    if last is None:
+        return []
+    first = next(n for n in names if moves(n))
+    middle = next(n for n in [*names[len(names) // 2 :], *names] if moves(n))
+    return list(dict.fromkeys([last, middle, first]))
 
 
-def _control(
-    symmetry: Symmetry,
-    weights: Mapping[str, Tensor],
-    moved: Mapping[str, Tensor],
-    reference: Sequence[Tensor],
-    call: tuple[Any, Any, torch.dtype],
-) -> float:
-    """The error when one weight is left behind: the largest over a few weights spread over the model."""
-    changed = [n for n in weights if weights[n].dim() > 1 and not torch.equal(weights[n], moved[n])]
-    changed = changed or [n for n in weights if not torch.equal(weights[n], moved[n])]
-    if not changed:
-        return 0.0
-    worst = 0.0
-    args, kwargs, dtype = call
-    for name in dict.fromkeys([changed[-1], changed[len(changed) // 2], changed[0]]):
-        wrong = {**moved, name: weights[name]}
-        worst = max(worst, _distance(reference, run(symmetry.traced, wrong, args, kwargs, dtype)))
-        if worst > 1e-3:
-            break
-    return worst
+def _left_behind(weight: Tensor, seed: int) -> Tensor:
+    return weight
+
+
+def _stirred(weight: Tensor, seed: int) -> Tensor:
+    """All entries in another order: more than any permutation of channels does."""
+    order = torch.randperm(weight.numel(), generator=torch.Generator().manual_seed(seed)).to(weight.device)
+    return weight.reshape(-1)[order].reshape(weight.shape) * 1.5

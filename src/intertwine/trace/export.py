@@ -16,10 +16,13 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.export.graph_signature import OutputKind
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._pytree import tree_leaves
 
 from intertwine.errors import ExportFailed, ModelError
 from intertwine.text import first_line
+from intertwine.trace.example import describe
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Traced:
 
     weights: placeholder -> state-dict name of a float tensor that may be acted on.
     alias: every state-dict name -> the first name of the same tensor (tied weights).
+    written: number of an output -> state-dict name of the buffer that forward writes it into.
     """
 
     graph: fx.Graph
@@ -35,24 +39,24 @@ class Traced:
     weights: Mapping[str, str]
     alias: Mapping[str, str]
     constants: Mapping[str, torch.Tensor]
+    written: Mapping[int, str]
 
 
 def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Traced:
     """Export `model` on example arguments; raises `ExportFailed` or `ModelError` with the reason."""
     check_model(model)
-    inputs = tuple(args)
-    named = dict(kwargs or {})
+    inputs, named = tuple(args), dict(kwargs or {})
     _assert_runs(model, inputs, named)
-    copied = eval_copy(model)
+    copied = eval_copy(model, share=True)
     try:
-        with torch.no_grad(), _quiet():
+        with torch.no_grad(), _quiet(), torch.random.fork_rng(devices=[]):
             program = torch.export.export(copied, inputs, named, strict=False).run_decompositions({})
     except Exception as error:
         raise ExportFailed(
             f"torch.export cannot trace the model: {first_line(error)}",
             where=type(model).__name__,
             so="its symmetries cannot be inferred",
-            do="remove data-dependent control flow from forward, or trace a submodule",
+            do=_advice(error),
         ) from error
     signature = program.graph_signature
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -71,7 +75,22 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
             constants[placeholder] = tensor
     for placeholder, name in signature.inputs_to_lifted_tensor_constants.items():
         constants[placeholder] = program.constants[name]
-    return Traced(program.graph, program.graph_module, weights, alias, constants)
+    written = {
+        k: alias[spec.target]
+        for k, spec in enumerate(signature.output_specs)
+        if spec.kind is OutputKind.BUFFER_MUTATION and spec.target in alias
+    }
+    return Traced(program.graph, program.graph_module, weights, alias, constants, written)
+
+
+def _advice(error: BaseException) -> str:
+    """What to do about a forward that torch.export cannot trace."""
+    text = f"{type(error).__name__} {error}"
+    if "DataDependent" in text or "data-dependent" in text:
+        return "remove data-dependent control flow from forward, or trace a submodule"
+    if "require grad" in text or "autograd" in text:
+        return "forward computes gradients itself; trace the part of the model that they are taken of"
+    return "trace a submodule that it can trace"
 
 
 def _assert_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -79,15 +98,21 @@ def _assert_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 
     On a copy of its own: a first run may fill caches, which would then be exported as constants.
     """
-    copied = eval_copy(model)
+    if any(p.device.type == "meta" for p in model.parameters()):
+        return
+    copied = eval_copy(model, share=True)
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
-            output = copied(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+            try:
+                with torch.no_grad():
+                    output = copied(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+            except RuntimeError:  # a forward that takes gradients itself
+                output = copied(*copy.deepcopy(args), **copy.deepcopy(kwargs))
     except (Exception, SystemExit) as error:  # a forward that calls sys.exit must not end the command with 0
         raise ModelError(
             f"the model does not run on the example: {first_line(error)}",
-            where=type(model).__name__ + ", example " + describe(args),
+            where=type(model).__name__ + ", example " + describe(args or kwargs),
             do="give an example that fits (--input 1x3x32x32)",
         ) from error
     if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(output)):
@@ -98,10 +123,17 @@ def _assert_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
         )
 
 
-def eval_copy(model: nn.Module) -> nn.Module:
-    """A deep copy in eval mode. Forward hooks are part of what a model computes, so they stay."""
+def eval_copy(model: nn.Module, share: bool = False) -> nn.Module:
+    """A deep copy in eval mode. Forward hooks are part of what a model computes, so they stay.
+
+    share: the copy has the caller's own parameters, for those who never write them. Key-value caches of
+    language models are switched off in the copy: they are outputs that nobody asked for.
+    """
+    own = model.parameters() if share else ()
     try:
-        return copy.deepcopy(model).eval()
+        copied = copy.deepcopy(model, {id(tensor): tensor for tensor in own})
+        # Through train mode: modules that keep what they computed in eval mode forget it there.
+        copied.train().eval()
     except Exception as error:
         raise ModelError(
             f"the model cannot be copied: {first_line(error)}",
@@ -109,6 +141,11 @@ def eval_copy(model: nn.Module) -> nn.Module:
             so="it cannot be traced without touching it",
             do="use torch.nn.utils.parametrizations in place of the old weight_norm and spectral_norm",
         ) from error
+    for module in copied.modules():
+        config = getattr(module, "config", None)
+        if config is not None and getattr(config, "use_cache", None) is True:
+            config.use_cache = False
+    return copied
 
 
 def check_model(model: nn.Module) -> None:
@@ -116,32 +153,31 @@ def check_model(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise ModelError(f"expected a torch.nn.Module, got {type(model).__name__}")
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    for name, tensor in model.state_dict().items():
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if not isinstance(tensor, torch.Tensor):
+            continue  # what get_extra_state returns
+        if isinstance(tensor, (UninitializedBuffer, UninitializedParameter)):
+            raise ModelError(
+                f"{name} has no shape yet: it belongs to a lazy module",
+                so="there is nothing to infer on it",
+                do="run the model once on an example first",
+            )
         if tensor.numel() == 0 and tensor.dim() > 0:
             raise ModelError(
                 f"{name} has shape {tuple(tensor.shape)}: a layer of width zero",
                 so="there is nothing to infer on it",
                 do="remove the layer",
             )
+        if not tensor.is_floating_point() or tensor.device.type == "meta":
+            continue
         # Buffers may be infinite: attention masks, and the bounds of a clamp that never binds.
         healthy = torch.isfinite(tensor) if name in parameters else ~torch.isnan(tensor)
-        if tensor.is_floating_point() and not healthy.all():
+        if not healthy.all():
             raise ModelError(
                 f"{name} holds NaN or infinite values",
                 so="no symmetry of this model can be verified",
                 do="load a healthy checkpoint",
             )
-
-
-def describe(args: Any) -> str:
-    """Shapes and dtypes of nested example arguments, for messages."""
-    if isinstance(args, torch.Tensor):
-        return f"{str(args.dtype).removeprefix('torch.')}[{', '.join(map(str, args.shape))}]"
-    if isinstance(args, Mapping):
-        return "{" + ", ".join(f"{k}: {describe(v)}" for k, v in args.items()) + "}"
-    if isinstance(args, (tuple, list)):
-        return "(" + ", ".join(describe(a) for a in args) + ")"
-    return repr(args)
 
 
 def where(node: fx.Node) -> str:

@@ -7,27 +7,36 @@ are about to be made again), and so is a line that a kill cut short.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from intertwine.errors import InputError
-from intertwine.files import replacing
+from intertwine.files import read_regular, write_bytes
 from intertwine.train.state import METRICS
 
+_FIELDS = {"epoch", "loss", "accuracy", "test_accuracy", "test_loss"}
 Listener = Callable[[dict[str, Any]], None]
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The whole lines of RUN/metrics.jsonl, in order."""
-    path = Path(folder) / METRICS
+    try:
+        lines = read_regular(Path(folder) / METRICS).splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InputError(f"cannot read {Path(folder) / METRICS}: {error.strerror}") from error
     rows = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                rows.append(json.loads(line))
-            except ValueError:  # the last line of a killed process
-                break
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):  # the last line of a killed process
+            break
+        if not isinstance(row, dict) or _FIELDS - row.keys():
+            break
+        rows.append(row)
     return rows
 
 
@@ -39,10 +48,15 @@ class Journal:
 
     def __init__(self, folder: Path, epoch: int, *, writes: bool = True) -> None:
         self.path, self.writes, self._events = folder / METRICS, writes, None
-        self.rows = [row for row in read_metrics(folder) if row["epoch"] <= epoch]
+        self.rows = read_metrics(folder)[:epoch]
+        if [row["epoch"] for row in self.rows] != list(range(1, epoch + 1)):
+            raise InputError(
+                f"{self.path} does not hold the {epoch} epochs that the run has behind it",
+                so="the run cannot go on",
+                do="put it back, or choose a new folder with -o",
+            )
         if writes:
-            with replacing(self.path) as beside:
-                beside.write_text("".join(_line(row) for row in self.rows), encoding="utf-8")
+            write_bytes(self.path, "".join(map(_line, self.rows)).encode())
             self._events = _summary_writer(folder / "tensorboard", epoch)
 
     def add(self, row: dict[str, Any]) -> None:
@@ -53,6 +67,8 @@ class Journal:
         try:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(_line(row))
+                file.flush()
+                os.fsync(file.fileno())  # the state that says so comes next
         except OSError as error:
             raise InputError(f"cannot write {self.path}: {error.strerror}", do="make room there") from error
         if self._events is not None:

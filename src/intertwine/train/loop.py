@@ -23,13 +23,14 @@ from torch import Tensor, nn
 
 from intertwine.data.evaluate import scores
 from intertwine.errors import InputError, MissingExtra, ModelError
+from intertwine.files import write_tensors
 from intertwine.interrupts import between_steps
 from intertwine.train.data import Splits, batches_of, shrink
 from intertwine.train.journal import Journal, Listener
 from intertwine.train.objective import assert_fits, measure, objective_of
 from intertwine.train.recipe import Recipe
 from intertwine.train.schedule import make_optimizer, scale_at, set_learning_rate
-from intertwine.train.state import BEST, MODEL, Counters, claim, load_state, locked, save_state, write_tensors
+from intertwine.train.state import BEST, MODEL, Counters, claim, load_state, locked, save_state
 
 _SAVE_SECONDS = 300.0  # between states within an epoch; an epoch's end always saves
 
@@ -210,7 +211,8 @@ class _Loop:
         return {"test_accuracy": accuracy, "test_loss": loss}
 
     def _checkpoint(self, epoch: int) -> None:
-        write_tensors(self.folder / "checkpoints" / f"epoch-{epoch:04d}.safetensors", self.net.state_dict())
+        path = self.folder / "checkpoints" / f"epoch-{epoch:04d}.safetensors"
+        write_tensors(path, self.net.state_dict(), parents=True)
 
     def _save(self) -> None:
         if self.fabric.is_global_zero:
@@ -224,8 +226,8 @@ class _Loop:
 
             load_weights(self.net, self.folder / BEST)
             kept = journal.rows[self.counters.best_epoch - 1]
-        if self.fabric.is_global_zero and not (self.folder / MODEL).exists():
-            write_tensors(self.folder / MODEL, self.net.state_dict())
+        if self.fabric.is_global_zero:  # in a finished run, too: what is there may have been emptied since
+            write_tensors(self.folder / MODEL, self.net.state_dict(), keep_equal=True)
         return Run(
             self.folder, kept["test_accuracy"], kept["test_loss"], kept["epoch"], resumed, journal.rows
         )

@@ -11,10 +11,10 @@ RUN/model.safetensors   the result; there once the run is finished
 from __future__ import annotations
 
 import json
-import os
+import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import InputError, WeightsError
-from intertwine.files import replacing
+from intertwine.files import locked as hold_lock
+from intertwine.files import read_json, sweep_leftovers, write_bytes, write_tensors
 
 STATE, RUN, METRICS, MODEL, BEST = (
     "state.safetensors", "run.json", "metrics.jsonl", "model.safetensors", "best.safetensors",
@@ -43,18 +44,6 @@ class Counters:
     best_epoch: int = 0
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """A safetensors file, on the disk before it takes its name."""
-    from safetensors.torch import save
-
-    plain = {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
-    blob = save(plain, metadata)
-    with replacing(path, parents=True) as beside, beside.open("wb") as file:
-        file.write(blob)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def save_state(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, counters: Counters) -> None:
     """Replace RUN/state.safetensors."""
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
@@ -65,26 +54,42 @@ def save_state(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer,
     write_tensors(folder / STATE, tensors, {_COUNTERS: json.dumps(asdict(counters))})
 
 
+def _counters(text: str) -> Counters:
+    """The counters of a state's header; ValueError if they are none."""
+    values = json.loads(text)
+    kinds = {field.name: type(field.default) for field in fields(Counters)}
+    if not isinstance(values, dict) or values.keys() != kinds.keys():
+        raise ValueError("its counters are not those of a run")
+    for name, kind in kinds.items():
+        value = values[name]
+        fits = type(value) is int or (kind is float and type(value) is float and math.isfinite(value))
+        if not fits or (kind is int and value < 0):
+            raise ValueError(f"its counter {name} is {value!r}")
+    return Counters(**values)
+
+
 def load_state(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Counters | None:
     """Put RUN/state.safetensors into model and optimizer; None where the run has not got so far."""
     from safetensors import SafetensorError, safe_open
 
     path = folder / STATE
-    for torn in folder.glob(f".{STATE}.*"):  # a write that a kill cut short
-        torn.unlink(missing_ok=True)
     if not path.exists():
         return None
     try:
+        if not path.is_file():
+            raise ValueError("it is not a regular file")
         with safe_open(path, "pt") as file:
-            counters = Counters(**json.loads((file.metadata() or {})[_COUNTERS]))
+            counters = _counters((file.metadata() or {}).get(_COUNTERS, "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        weights = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
+        model.load_state_dict(weights)
+        _load_optimizer(optimizer, {k: v for k, v in tensors.items() if k.startswith("optimizer.")})
+    except (SafetensorError, OSError, KeyError, IndexError, ValueError, RuntimeError) as error:
         raise WeightsError(
-            f"cannot read {path}: {error}", so="the run cannot go on", do="delete it to start again"
+            f"cannot read {path}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+            so="the run cannot go on",
+            do="delete it to start again",
         ) from error
-    weights = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
-    model.load_state_dict(weights)
-    _load_optimizer(optimizer, {k: v for k, v in tensors.items() if k.startswith("optimizer.")})
     return counters
 
 
@@ -111,20 +116,20 @@ def claim(folder: Path, identity: dict[str, Any]) -> bool:
                 f"{folder} is not empty and holds no run ({', '.join(sorted(others)[:4])})",
                 do="choose a new folder with -o",
             )
-        with replacing(path, parents=True) as beside:
-            beside.write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")
+        write_bytes(path, (json.dumps(identity, indent=2) + "\n").encode())
         return False
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path}: {error}", do="choose a new folder with -o") from error
-    differences = list(find_differences(found, identity))
+    differences = list(find_differences(found, identity, "the run" if not isinstance(found, dict) else ""))
     if differences:
         raise InputError(
             f"{folder} holds another run: {'; '.join(differences[:4])}",
             so="nothing was changed",
             do="choose a new folder with -o, or give what that run was started with",
         )
+    sweep_leftovers(folder, deep=True)
     return True
 
 
@@ -142,24 +147,6 @@ def find_differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
         yield f"{name} is {there} there and {here} here"
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Only one process trains in a folder, and .lock says which; the lock of a killed one is gone with it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("a")
-    except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror}", do="choose another -o") from error
-    with file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ModuleNotFoundError:  # not a POSIX system: two processes would be the user's own doing
-            pass
-        except OSError as error:
-            raise InputError(f"another process is training in {folder}", do="wait for it") from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
+def locked(folder: Path) -> AbstractContextManager[None]:
+    """Only one process trains in a folder, and .lock says which; others wait and find its result."""
+    return hold_lock(folder / ".lock", f"trains in {folder}")

@@ -2,31 +2,73 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import nn
 
-from intertwine.errors import InputError
-from intertwine.merge import load_merged
-from intertwine.zoo.sources import resolve
+from intertwine.errors import InputError, ModelError, WeightsError
+from intertwine.merge.storage import MergedRecipe, hash_of, load_merged
+from intertwine.zoo.sources import Source, resolve
 
 _SAFE = ("zoo:", "torchvision:", "timm:", "hf:", "diffusers:")
 
 
-def load(path: str | Path, *, run_code: bool = False) -> nn.Module:
+def load(path: str | Path, *, run_code: bool = False, source: str | None = None) -> nn.Module:
     """The merged model in a folder, in eval mode.
 
-    A model that was made by `file.py:factory` is rebuilt by running that file, which must be allowed with
-    `run_code`.
+    A model that was made by `file.py:factory` is rebuilt by running that file, from wherever it was at the
+    merge; that must be allowed with `run_code`. `source` names the factory anew: "new/place.py:factory".
     """
+    built: list[Source] = []
 
-    def build(source: str) -> nn.Module:
-        if not source.startswith(_SAFE) and not run_code:
+    def build(recipe: MergedRecipe) -> nn.Module:
+        built.append(_rebuild(recipe, source, run_code, str(path)))
+        return built[0].model
+
+    model = load_merged(path, build).eval()
+    try:
+        with torch.no_grad():
+            model(*built[0].example, **built[0].kwargs)
+    except Exception as error:  # whatever a forward does with shapes that do not fit
+        raise WeightsError(
+            f"the merged model in {path} does not run on its example: {str(error).splitlines()[0]}",
+            so="nothing was loaded",
+            do="the recipe was edited, or the factory has changed since the merge",
+        ) from error
+    return model
+
+
+def _rebuild(recipe: MergedRecipe, source: str | None, run_code: bool, where: str) -> Source:
+    chosen = source if source is not None else _original(recipe)
+    if not chosen.startswith(_SAFE):
+        if not run_code:
             raise InputError(
-                f"this model is rebuilt by running the Python code in {source}",
-                where=str(path),
+                f"this model is rebuilt by running the Python code in {chosen}",
+                where=where,
                 do="if you trust that file, pass run_code=True",
             )
-        return resolve(source).model
+        _look_at_file(recipe, chosen, where)
+    return replace(resolve(chosen, input=recipe.input), name=chosen)
 
-    return load_merged(path, build).eval()
+
+def _original(recipe: MergedRecipe) -> str:
+    """The factory's string, with the file where it was at the merge: the working directory may be another."""
+    if recipe.file is None or recipe.source.startswith(_SAFE):
+        return recipe.source
+    return f"{recipe.file}:{recipe.source.rpartition(':')[2]}"
+
+
+def _look_at_file(recipe: MergedRecipe, chosen: str, where: str) -> None:
+    """Say that the file is gone, or that it is not the one that was merged."""
+    file = Path(chosen.rpartition(":")[0])
+    if not file.is_file():
+        raise ModelError(
+            f"the file that defines this model is not at {file}",
+            where=where,
+            do='put it back, or say where it is: load(..., run_code=True, source="place/file.py:factory")',
+        )
+    if recipe.sha256 is not None and hash_of(file) != recipe.sha256:
+        warnings.warn(f"{file} has changed since the model in {where} was merged", stacklevel=4)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import WeightsError
-from intertwine.files import replacing
+from intertwine.files import write_tensors
 from intertwine.reading import check_memory, existing_file, parsing
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -71,16 +71,7 @@ def save_weights(state: Mapping[str, Tensor] | nn.Module, path: str | Path) -> P
 
     Tied tensors are stored under each of their names, so that any reader finds every key.
     """
-    from safetensors.torch import save
-
-    tensors = state.state_dict() if isinstance(state, nn.Module) else state
-    # clone: safetensors refuses tensors that share memory, and views that are not contiguous
-    blob = save(
-        {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
-    )
-    with replacing(path) as beside:
-        beside.write_bytes(blob)
-    return Path(path)
+    return write_tensors(path, state.state_dict() if isinstance(state, nn.Module) else state)
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:

@@ -1,0 +1,16 @@
+"""No program of `known` gets a wrong symmetry or a crash, at any size, with the proof switched off."""
+
+from __future__ import annotations
+
+import pytest
+
+from .check import check
+from .known import KNOWN, PROGRAMS
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_known_program_is_exact_or_frozen(name: str) -> None:
+    result = check(*KNOWN[name](), elements=4)
+    assert not result.failed, (
+        f"{result.verdict} at {result.size}: {result.error:.1e} {result.detail}\n{PROGRAMS[name].short()}"
+    )
