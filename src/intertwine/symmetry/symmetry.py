@@ -21,7 +21,7 @@ from intertwine.symmetry.axes import Axis, Member, build_axes
 from intertwine.symmetry.blocks import crossed_blocks
 from intertwine.symmetry.check import FactChecker
 from intertwine.symmetry.infer import Inference, infer
-from intertwine.symmetry.prove import REFUTED, Clock, Proof, Stage, assert_finite, find_fault, staged
+from intertwine.symmetry.prove import Clock, Proof, Stage, assert_finite, find_fault, staged
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import (
     PARTS,
@@ -329,7 +329,7 @@ class Trial:
     @property
     def refuted(self) -> bool:
         """Whether the last element that was tried changed what the model does."""
-        return self.error > REFUTED[self.stage.dtype]
+        return self.stage.refutes(self.error, self.worst)
 
     def proved(self) -> Symmetry:
         """The symmetry with its proof; the axes that acting refutes are frozen."""
@@ -364,8 +364,8 @@ class Trial:
             for example, found in zip(self.examples, self.stage.errors(element, self.examples), strict=False):
                 if found > error:
                     error, worst = found, example
-                if found > REFUTED[self.stage.dtype]:
-                    return error, worst
+                if self.stage.refutes(found, example):
+                    return found, example
         return error, worst
 
 
