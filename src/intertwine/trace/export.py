@@ -20,7 +20,7 @@ from torch.export.graph_signature import OutputKind
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from intertwine.errors import ExportFailed, ModelError
-from intertwine.trace.example import describe
+from intertwine.trace.example import Example, describe
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Traced:
     weights: placeholder -> state-dict name of a float tensor that may be acted on.
     alias: every state-dict name -> the first name of the same tensor (tied weights).
     written: number of an output -> state-dict name of the buffer that forward writes it into.
+    example: the arguments that it was exported on; others must have their shapes.
     """
 
     graph: fx.Graph
@@ -38,6 +39,7 @@ class Traced:
     alias: Mapping[str, str]
     constants: Mapping[str, torch.Tensor]
     written: Mapping[int, str]
+    example: Example
 
 
 def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Traced:
@@ -78,7 +80,8 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
         for k, spec in enumerate(signature.output_specs)
         if spec.kind is OutputKind.BUFFER_MUTATION and spec.target in alias
     }
-    return Traced(program.graph, program.graph_module, weights, alias, constants, written)
+    example = Example(inputs, named)
+    return Traced(program.graph, program.graph_module, weights, alias, constants, written, example)
 
 
 def _advice(error: BaseException) -> str:

@@ -51,7 +51,8 @@ def run(
 ) -> list[Tensor]:
     """The floating-point outputs of the graph."""
     # torch.export flattens the example in this order, after the stored tensors.
-    given = iter(tree_flatten((tuple(args), dict(kwargs or {})))[0])
+    named = {name: (kwargs or {})[name] for name in traced.example.kwargs}
+    given = iter(tree_flatten((tuple(args), named))[0])
     inputs = []
     for node in traced.graph.nodes:
         if node.op == "placeholder":
