@@ -17,7 +17,6 @@ from intertwine.errors import InputError
 
 if TYPE_CHECKING:
     from intertwine.similarity import Comparison
-    from intertwine.zoo import Source
 
 _DEFAULT = "cka,procrustes,procrustes-grelu,cka-grelu"
 _EPILOG = """examples:
@@ -26,9 +25,6 @@ _EPILOG = """examples:
       --data parquet:test.parquet --normalize cifar10-legacy --normalize-b cifar10 -o compare.html
   intertwine compare zoo:tiny10 zoo:tiny10 --data parquet:test.parquet --measures cka,svcca --json
 
-measures: cka cka-debiased cka-rbf cca cca-squared svcca pwcca procrustes procrustes-permutation
-  procrustes-grelu cka-grelu cka-grelu-laplace rsa knn, or all,
-  or auto: for each layer of A the measure of its symmetry group
 """
 
 
@@ -78,8 +74,8 @@ def run(args: argparse.Namespace) -> int | None:
         data_b = load_dataset(argparse.Namespace(**{**vars(args), "normalize": args.normalize_b}))
     result = compare(
         a.model, b.model, data, measures, at=_at(args.at), at_b=_at(args.at_b) if args.at_b else None,
-        data_b=data_b, pixels=args.pixels, symmetry=_groups(a) if "auto" in measures else None,
-        kernel_inputs=args.kernel_inputs, seed=args.seed, progress=_progress(),
+        data_b=data_b, pixels=args.pixels, kernel_inputs=args.kernel_inputs,
+        seed=args.seed, progress=_progress(),
     )  # fmt: skip
     facts = {
         "data": args.data,
@@ -109,12 +105,6 @@ def _measures(text: str) -> list[str]:
 
 def _at(text: str) -> str | list[str]:
     return text if text in ("layers", "all") else [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _groups(source: Source) -> Any:
-    from intertwine.similarity.groups import layer_groups
-
-    return layer_groups(source.model, source.example, source.kwargs)
 
 
 def _progress() -> Any:

@@ -27,7 +27,7 @@ def _affine(ctx: Context, x: Value, gain: Value | None, shift: Value | None, cha
     return x
 
 
-@rule("_native_batch_norm_legit_no_training.default")
+@rule("_native_batch_norm_legit_no_training.default", finishes=True, statistics=(3, 4, 6))
 def batch_norm(
     ctx: Context,
     x: Value,
@@ -53,7 +53,7 @@ def batch_norm(
     return out, Value(((),)), Value(((),))
 
 
-@rule("_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_functional.default")
+@rule("_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_functional.default", finishes=True)
 def batch_norm_training(
     ctx: Context, x: Value, gain: Value | None, shift: Value | None, *args: Any
 ) -> tuple[Value, ...]:
@@ -93,7 +93,7 @@ def rms_norm(
     return out if len(ctx.shapes) == 1 else (out, Value(tuple(() for _ in ctx.shapes[1])))
 
 
-@rule("group_norm.default")
+@rule("group_norm.default", finishes=True)
 def group_norm(
     ctx: Context,
     x: Value,
@@ -111,7 +111,7 @@ def group_norm(
     return _affine(ctx, ctx.reshape(out, shape), gain, shift, channelwise=True)
 
 
-@rule("instance_norm.default")
+@rule("instance_norm.default", finishes=True)
 def instance_norm(
     ctx: Context,
     x: Value,

@@ -53,7 +53,7 @@ def _unary_overloads() -> list[str]:
     return found
 
 
-@rule(*_unary_overloads())
+@rule(*_unary_overloads(), finishes=True)
 def unary(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     """sigma(x): what passes is the intertwiner group of sigma, found by evaluation."""
     if not x.factors:
@@ -64,7 +64,7 @@ def unary(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     return ctx.pointwise(x, _measured(ctx.op, args, tuple(sorted(kwargs.items()))))
 
 
-@rule(*SAME)
+@rule(*SAME, carries=True)
 def same(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value | tuple[Value, ...]:
     """The identity (copies, changes of precision); a cast to whole numbers or truth values rescales
     nothing."""
@@ -86,7 +86,7 @@ def rrelu(ctx: Context, x: Value, lower: float = 0.0, upper: float = 0.0, traini
     return ctx.multiply(out, fixed(ctx.shape)) if training else out
 
 
-@rule("prelu.default", "_prelu_kernel.default")
+@rule("prelu.default", "_prelu_kernel.default", finishes=True)
 def prelu(ctx: Context, x: Value, weight: Value) -> Value:
     """max(x, 0) + w min(x, 0): w is scaled by nothing, x by any positive number."""
     if weight.dims:
@@ -97,7 +97,7 @@ def prelu(ctx: Context, x: Value, weight: Value) -> Value:
     return ctx.add(x, ctx.multiply(x, weight))
 
 
-@rule("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar", "rsub.Tensor")
+@rule("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar", "rsub.Tensor", finishes=True)
 def add(ctx: Context, a: Any, b: Any, *args: Any, **kwargs: Any) -> Value:
     """a + b: all operands are scaled alike."""
     if not is_value(a):

@@ -9,7 +9,10 @@ from intertwine.ir.value import Value
 from intertwine.rules.registry import Context, dims_of, rule
 
 
-@rule("mean.dim", "sum.dim_IntList", "mean.default", "sum.default", "nanmean.default", "nansum.default")
+@rule(
+    "mean.dim", "sum.dim_IntList", "mean.default", "sum.default", "nanmean.default", "nansum.default",
+    summarizes=True,
+)  # fmt: skip
 def linear_reduce(
     ctx: Context, x: Value, dims: Sequence[int] | None = None, keepdim: bool = False, **_: Any
 ) -> Value:
@@ -17,7 +20,8 @@ def linear_reduce(
     return ctx.reduce(x, dims_of(x, dims), keepdim)
 
 
-@rule("amax.default", "amin.default", "linalg_vector_norm.default", "norm.ScalarOpt_dim")
+@rule("amax.default", "amin.default", summarizes=True)
+@rule("linalg_vector_norm.default", "norm.ScalarOpt_dim")
 def extreme(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     """max, min, norms: positive scales of the other dimensions pass."""
     dims, keepdim = _dims_argument(ctx, args, kwargs)

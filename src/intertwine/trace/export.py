@@ -30,6 +30,7 @@ class Traced:
     weights: placeholder -> state-dict name of a float tensor that may be acted on.
     alias: every state-dict name -> the first name of the same tensor (tied weights).
     written: number of an output -> state-dict name of the buffer that forward writes it into.
+    containers: paths of the modules that hold others.
     """
 
     graph: fx.Graph
@@ -38,6 +39,7 @@ class Traced:
     alias: Mapping[str, str]
     constants: Mapping[str, torch.Tensor]
     written: Mapping[int, str]
+    containers: frozenset[str] = frozenset()
 
 
 def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Traced:
@@ -78,7 +80,8 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
         for k, spec in enumerate(signature.output_specs)
         if spec.kind is OutputKind.BUFFER_MUTATION and spec.target in alias
     }
-    return Traced(program.graph, program.graph_module, weights, alias, constants, written)
+    containers = frozenset(path for path, module in copied.named_modules() if list(module.children()))
+    return Traced(program.graph, program.graph_module, weights, alias, constants, written, containers)
 
 
 def _advice(error: BaseException) -> str:
