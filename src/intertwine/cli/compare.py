@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from intertwine.cli.arguments import (
@@ -34,7 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "compare",
         help="how alike are two networks, in representation and in function",
         description="Compare every layer of A with every layer of B, and the two as functions.",
-        epilog=_EPILOG,
+        epilog=f"{_EPILOG}\n{_measures_help()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_pair_arguments(parser, "the first MODEL", "the second MODEL, of any architecture")
@@ -60,6 +61,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_device_arguments(parser)
     add_data_arguments(parser, required=True)
     parser.set_defaults(run=run, input=None)
+
+
+def _measures_help() -> str:
+    from intertwine.similarity.measures import MEASURES
+
+    names = textwrap.fill(
+        " ".join([*MEASURES, "all"]), 100, initial_indent="measures: ", subsequent_indent="  ",
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return names + "\n  auto: for each layer of A the measure of the group that acts there"
 
 
 def run(args: argparse.Namespace) -> int | None:

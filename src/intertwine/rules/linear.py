@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from intertwine.ir.value import Value, fixed
+from intertwine.rules import moments
 from intertwine.rules.registry import Context, rule
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-@rule("linear.default", contracts=True)
+@rule("linear.default", contracts=True, moments=moments.linear, rows=-1)
 def linear(ctx: Context, x: Value, weight: Value, bias: Value | None = None) -> Value:
     """x[..., i] w[o, i] + b[o]: the input channels of w cancel those of x."""
     batch = LETTERS[: len(x.dims) - 1]

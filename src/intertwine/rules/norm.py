@@ -7,6 +7,7 @@ from typing import Any
 
 from intertwine.activations import intertwiner
 from intertwine.ir.value import Value
+from intertwine.rules import moments
 from intertwine.rules.registry import Context, rule
 
 
@@ -27,7 +28,12 @@ def _affine(ctx: Context, x: Value, gain: Value | None, shift: Value | None, cha
     return x
 
 
-@rule("_native_batch_norm_legit_no_training.default", finishes=True, statistics=(3, 4, 6))
+@rule(
+    "_native_batch_norm_legit_no_training.default",
+    finishes=True,
+    statistics=(3, 4, 6),
+    moments=moments.batch_norm,
+)
 def batch_norm(
     ctx: Context,
     x: Value,
@@ -66,7 +72,7 @@ def batch_norm_training(
     return (out, *[mean] * (len(ctx.shapes) - 1 - len(stored)), *stored)
 
 
-@rule("layer_norm.default")
+@rule("layer_norm.default", moments=moments.layer_norm)
 def layer_norm(
     ctx: Context,
     x: Value,

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from intertwine.ir.value import Value
+from intertwine.rules import moments
 from intertwine.rules.registry import Context, dims_of, rule
 
 
 @rule(
     "mean.dim", "sum.dim_IntList", "mean.default", "sum.default", "nanmean.default", "nansum.default",
-    summarizes=True,
+    summarizes=True, moments=moments.mean,
 )  # fmt: skip
 def linear_reduce(
     ctx: Context, x: Value, dims: Sequence[int] | None = None, keepdim: bool = False, **_: Any

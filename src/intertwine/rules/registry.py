@@ -29,6 +29,9 @@ class Rule:
     contracts   it multiplies by a matrix: its weight reads the operand's channels
     statistics  where its stored mean, variance and eps are among its arguments, if it is a norm that has them
     checks      it asserts something and returns nothing
+    adds        it sums its two operands
+    moments     how means and covariances of features pass (`rules.moments`)
+    rows        the dimension of its result along which the outputs of its weight (argument 1) lie
     any_strides the op that does the same to a tensor in any memory layout, where this one does not
     channels_last  it runs faster on images with their channels last
     """
@@ -43,6 +46,9 @@ class Rule:
     contracts: bool = False
     statistics: tuple[int, int, int] | None = None
     checks: bool = False
+    adds: bool = False
+    moments: Callable[..., Any] | None = None
+    rows: int | None = None
     any_strides: Any = None
     channels_last: bool = False
 

@@ -10,11 +10,14 @@ import torch
 
 from intertwine.ir.placing import separate
 from intertwine.ir.value import Axis, Value, constant, fixed
+from intertwine.rules import moments
 from intertwine.rules.registry import Context, rule
 
 
-@rule("view.default", carries=True, any_strides=torch.ops.aten.reshape.default)
-@rule("_unsafe_view.default", "view_copy.default", "_reshape_copy.default", carries=True)
+@rule("view.default", carries=True, moments=moments.view, any_strides=torch.ops.aten.reshape.default)
+@rule(
+    "_unsafe_view.default", "view_copy.default", "_reshape_copy.default", carries=True, moments=moments.view
+)
 def view(ctx: Context, x: Value, *args: Any) -> Value:
     """Cut and group the axes anew."""
     return ctx.reshape(x, ctx.shape)
@@ -30,13 +33,13 @@ def reinterpret(ctx: Context, x: Value, *args: Any) -> Value:
     return x.with_dims((*kept, *fixed(missing).dims)[: len(ctx.shape)])
 
 
-@rule("permute.default", carries=True)
+@rule("permute.default", carries=True, moments=moments.permute)
 def permute(ctx: Context, x: Value, dims: Sequence[int]) -> Value:
     """Dimensions in another order."""
     return x.permuted([d % len(x.dims) for d in dims])
 
 
-@rule("transpose.int", carries=True)
+@rule("transpose.int", carries=True, moments=moments.transpose)
 def transpose(ctx: Context, x: Value, a: int, b: int) -> Value:
     """Two dimensions change places."""
     order = list(range(len(x.dims)))
@@ -153,7 +156,7 @@ def roll(ctx: Context, x: Value, shifts: Sequence[int], dims: Sequence[int] = ()
     return x
 
 
-@rule("cat.default", "concat.default", "concatenate.default")
+@rule("cat.default", "concat.default", "concatenate.default", moments=moments.cat)
 def cat(ctx: Context, values: Sequence[Value], dim: int = 0) -> Value:
     """Side by side."""
     # An empty 1-D tensor may be concatenated with anything.
