@@ -235,7 +235,7 @@ def test_a_stitch_class_from_outside(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def _tables(source: str) -> list[str]:
-    """Collections of strings, or strings of words, that are mostly names of ops; and uses of torch.ops.aten."""
+    """Collections of strings, or strings of words, mostly names of ops; and uses of torch.ops.aten."""
     common = {"mean", "var", "sum", "add", "index", "split", "linear", "max"}
     ops = {op.split(".")[0] for op in RULES} - common
     found = []
