@@ -66,7 +66,7 @@ def inverse_gf2(matrix: np.ndarray) -> np.ndarray:
     """
     rows, columns = matrix.shape
     work = np.concatenate([matrix % 2, np.eye(rows, dtype=np.int64)], axis=1).astype(np.int64)
-    out, pivots = np.zeros((columns, rows), np.int64), []
+    out, pivots = np.zeros((columns, rows), np.int64), list[int]()
     for column in range(columns):
         done = len(pivots)
         candidates = done + np.flatnonzero(work[done:, column])
