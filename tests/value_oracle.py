@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_flatten
 
 from intertwine import Element, Symmetry, act, trace
 from intertwine.symmetry.action import ValueAction
 from intertwine.trace.record import Recorder
+from intertwine.trace.run import _Precise, raised
 
 TOLERANCE = 1e-9
 
@@ -18,11 +20,26 @@ TOLERANCE = 1e-9
 def recorded(
     symmetry: Symmetry, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
 ) -> dict[str, Tensor]:
-    """Node -> tensor, for every floating value of the graph, named or not."""
-    names = [n.name for n in symmetry.traced.graph.nodes if n.op == "call_function"]
-    names = [n for n in names if "%" + n in symmetry.structure.inference.values]
-    found, _ = Recorder(symmetry.traced, model)(args, kwargs, names)
-    return {n: x for n, x in found.items() if isinstance(x, Tensor) and x.is_floating_point()}
+    """Node -> tensor in float64, for every floating value of the graph, named or not."""
+    recorder = Recorder(symmetry.traced, model)
+    given = iter(tree_flatten((tuple(args), dict(kwargs or {})))[0])
+    nodes = [n for n in symmetry.traced.graph.nodes if n.op == "placeholder"]
+    values = [recorder.fixed[n.name] if n.name in recorder.fixed else next(given) for n in nodes]
+    keeper = Keeper(symmetry.traced, torch.float64)
+    with torch.no_grad():
+        keeper.run(*(raised(v, torch.float64) for v in values))
+    known = symmetry.structure.inference.values
+    return {n: x for n, x in keeper.found.items() if "%" + n in known}
+
+
+class Keeper(_Precise):
+    """Models that cast to float32 inside would hide errors below 1e-7: every float dtype is raised."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if n.op == "call_function" and isinstance(result, Tensor) and result.is_floating_point():
+            self.__dict__.setdefault("found", {})[n.name] = result
+        return result
 
 
 def distance(left: Tensor, right: Tensor) -> float:
