@@ -32,9 +32,10 @@ class Batches:
     """
 
     def __init__(
-        self, data: Any, *, batch: int = BATCH, limit: int | None = None, device: torch.device | None = None
+        self, data: Any, *, batch: int | None = None, limit: int | None = None, device: torch.device | None = None
     ) -> None:
-        self.data, self.batch, self.limit, self.device = data, batch, limit, device
+        self.data, self.limit, self.device = data, limit, device
+        self.batch, self._given = batch or BATCH, batch
 
     def __iter__(self) -> Iterator[tuple[Any, Tensor | None]]:
         left = self.limit
@@ -79,7 +80,7 @@ class Batches:
     def _all(self) -> Iterator[tuple[Any, Tensor | None]]:
         data = self.data
         if hasattr(data, "batches"):
-            yield from data.batches()
+            yield from data.batches() if self._given is None else data.batches(self._given)
         elif isinstance(data, (Tensor, dict)):
             yield from ((part, None) for part in _cut(data, self.batch))
         elif _is_pair(data):

@@ -1,12 +1,12 @@
-"""Real architectures: elements act on every value as `symmetry.values` states, channels are where they are."""
+"""Real architectures: elements act on every value as `symmetry.values` states."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from value_oracle import check_every_value
 
 from intertwine import Symmetry, zoo
+from value_oracle import check_every_value
 
 SMALL = [
     ("torchvision:resnet18", 64),
