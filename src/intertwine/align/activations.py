@@ -7,22 +7,21 @@ Pearson correlation over inputs and pixels, its size where the axis may flip sig
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, fx, nn
-from torch.utils._pytree import tree_flatten
+from torch import Tensor, nn
 
 from intertwine.align.units import Forest, Unit
+from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import DataError
-from intertwine.similarity.collect import iterate
+from intertwine.rules import facts
 from intertwine.symmetry import Symmetry
-from intertwine.trace.export import Traced, export
-
-_READS = ("conv", "linear", "addmm", "mm", "matmul", "bmm", "embedding")
+from intertwine.trace.export import export
+from intertwine.trace.record import Recorder
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +42,7 @@ def find_taps(symmetry: Symmetry, forest: Forest) -> list[Tap]:
     for name, value in symmetry.structure.inference.values.items():
         if not name.startswith("%") or name[1:] not in users:
             continue
-        read = any(_op(user).startswith(_READS) for user in users[name[1:]])
+        read = any(facts(user).contracts for user in users[name[1:]])
         for unit in forest.units:
             if unit.permutes and unit.linear is None and unit.parent is None and len(unit.classes) == 1:
                 for dim, axes in enumerate(value.dims):
@@ -74,28 +73,26 @@ def _tap(
     return Tap(name, unit.index, dim, place[flat], signed)
 
 
-def _op(node: fx.Node) -> str:
-    return str(getattr(node.target, "__name__", node.target)).removeprefix("_")
-
-
 def correlations(
     symmetry: Symmetry, forest: Forest, models: tuple[nn.Module, nn.Module], data: Any, *, limit: int = 1000
 ) -> dict[int, np.ndarray]:
     """Unit -> (channels of A, channels of B): correlations, averaged over the values of the unit."""
     taps = find_taps(symmetry, forest)
     sums = {tap: _Sums(forest.units[tap.unit].size) for tap in taps}
-    graphs: dict[Any, Traced] = {}
+    graphs: dict[Any, list[Recorder]] = {}
+    wanted = {tap.name for tap in taps}
     device = next(models[0].parameters()).device
     inputs = 0
-    for batch, _ in iterate(data, limit=limit, device=device):
-        args, kwargs = ((), dict(batch)) if isinstance(batch, dict) else ((batch,), {})
-        key = tuple(tuple(leaf.shape) for leaf in (*args, *kwargs.values()))
-        if key not in graphs:
-            graphs[key] = export(models[0], args, kwargs)
-        recorded = [_record(graphs[key], model, args, kwargs, taps) for model in models]
+    for batch, _ in Batches(data, limit=limit, device=device):
+        args, kwargs = arguments(batch)
+        key = tuple(tuple(leaf.shape[1:]) for leaf in (*args, *kwargs.values()))
+        if key not in graphs:  # the symmetry's own graph is often one of a single row
+            traced = export(models[0], args, kwargs)
+            graphs[key] = [Recorder(traced, model) for model in models]
+        recorded = [recorder(args, kwargs, wanted)[0] for recorder in graphs[key]]
         for tap in taps:
             sums[tap].add(*(_channels(record, tap) for record in recorded))
-        inputs += key[0][0]
+        inputs += count_rows(batch)
     if inputs < 2:
         raise DataError("activations need at least 2 inputs", do="give more data")
     found: dict[int, list[np.ndarray]] = {}
@@ -128,41 +125,6 @@ class _Sums:
         scale = spread[0][:, None] * spread[1][None, :]
         # A dead channel is like no other.
         return torch.where(scale > 1e-12, table / scale.clamp_min(1e-300), 0.0).numpy()
-
-
-class _Recorder(fx.Interpreter):
-    def __init__(self, traced: Traced, wanted: set[str]) -> None:
-        super().__init__(traced.module, graph=traced.graph)
-        self.wanted, self.found = wanted, dict[str, Tensor]()
-
-    def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
-        if n.name in self.wanted:
-            self.found[n.name] = result
-        return result
-
-
-@torch.no_grad()
-def _record(
-    traced: Traced, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], taps: Sequence[Tap]
-) -> dict[str, Tensor]:
-    state = {
-        **dict(model.named_parameters(remove_duplicate=False)),
-        **dict(model.named_buffers(remove_duplicate=False)),
-    }
-    given: Iterator[Any] = iter(tree_flatten((args, dict(kwargs)))[0])
-    inputs = []
-    for node in traced.graph.nodes:
-        if node.op == "placeholder":
-            if node.name in traced.weights:
-                inputs.append(state[traced.weights[node.name]].detach())
-            elif node.name in traced.constants:
-                inputs.append(traced.constants[node.name])
-            else:
-                inputs.append(next(given))
-    recorder = _Recorder(traced, {tap.name for tap in taps})
-    recorder.run(*inputs, enable_io_processing=False)
-    return recorder.found
 
 
 def _channels(record: Mapping[str, Tensor], tap: Tap) -> Tensor:

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from intertwine.align.repair import REPAIRS, Repair, has_norms, inputs_of, layer_statistics, repaired
+from intertwine.data.batches import Batches
 from intertwine.errors import DataError, InputError, ModelError
 from intertwine.merge.repair import reestimate_norms
-from intertwine.similarity.collect import iterate
 
 TS = tuple(k / 10 for k in range(11))
 
@@ -181,7 +181,7 @@ def evaluate(model: nn.Module, data: Any) -> Score:
     first = next(model.parameters())
     model = copy.deepcopy(model).eval() if model.training else model
     loss, right, count = 0.0, 0, 0
-    for inputs, labels in iterate(data, device=first.device):
+    for inputs, labels in Batches(data, device=first.device):
         if labels is None:
             raise DataError("the data has no labels", do="give (inputs, labels), or a labelled data set")
         logits = _logits(model, inputs, first.dtype)
@@ -233,4 +233,4 @@ def _check_alike(models: Sequence[nn.Module]) -> None:
 
 
 def _count(data: Any) -> int:
-    return sum(len(labels) for _, labels in iterate(data) if labels is not None)
+    return sum(len(labels) for _, labels in Batches(data) if labels is not None)

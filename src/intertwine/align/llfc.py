@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.align.interpolate import mix
-from intertwine.similarity.collect import Runner, iterate
+from intertwine.data.batches import Batches
+from intertwine.similarity.collect import Runner
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def check_llfc(
     sums: dict[str, Tensor] = {}
     count = 0
     device = next(model_a.parameters()).device
-    for inputs, _ in iterate(data, limit=limit, device=device):
+    for inputs, _ in Batches(data, limit=limit, device=device):
         values = [runner.run(inputs)[0] for runner in runners]
         for name in values[0]:
             if all(name in v for v in values):

@@ -17,8 +17,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from intertwine.data.batches import Batches
 from intertwine.merge.repair import reestimate_norms
-from intertwine.similarity.collect import iterate
 
 Repair = Literal["none", "reset", "repair"]
 REPAIRS = {
@@ -128,7 +128,7 @@ def has_norms(model: nn.Module) -> bool:
 
 def inputs_of(data: Any) -> Iterable[Tensor]:
     """The inputs of each batch."""
-    for inputs, _ in iterate(data):
+    for inputs, _ in Batches(data):
         yield inputs
 
 
@@ -136,5 +136,5 @@ def inputs_of(data: Any) -> Iterable[Tensor]:
 def run(model: nn.Module, data: Any) -> None:
     """Forward passes for their side effects."""
     device = next(model.parameters()).device
-    for inputs, _ in iterate(data, device=device):
+    for inputs, _ in Batches(data, device=device):
         model(**inputs) if isinstance(inputs, dict) else model(inputs)

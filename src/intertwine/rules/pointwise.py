@@ -11,6 +11,7 @@ import torch
 
 from intertwine.activations import Intertwiner, intertwiner
 from intertwine.ir.value import Value, constant, fixed
+from intertwine.rules import moments
 from intertwine.rules.registry import Context, is_value, rule
 
 # sigma(x, *constants), applied to every entry alone.
@@ -53,7 +54,7 @@ def _unary_overloads() -> list[str]:
     return found
 
 
-@rule(*_unary_overloads())
+@rule(*_unary_overloads(), finishes=True, moments=moments.pointwise)
 def unary(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     """sigma(x): what passes is the intertwiner group of sigma, found by evaluation."""
     if not x.factors:
@@ -64,14 +65,14 @@ def unary(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     return ctx.pointwise(x, _measured(ctx.op, args, tuple(sorted(kwargs.items()))))
 
 
-@rule(*SAME)
+@rule(*SAME, carries=True, moments=moments.same)
 def same(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value | tuple[Value, ...]:
     """The identity (copies, changes of precision); a cast to whole numbers or truth values rescales
     nothing."""
     return x if ctx.floating else ctx.opaque(x)
 
 
-@rule("native_dropout.default")
+@rule("native_dropout.default", moments=moments.same)
 def dropout(ctx: Context, x: Value, p: float, training: bool | None) -> tuple[Value, Value]:
     """The identity in eval mode; in training a mask is drawn for every position, so that none may move."""
     if training and p > 0:
@@ -86,7 +87,7 @@ def rrelu(ctx: Context, x: Value, lower: float = 0.0, upper: float = 0.0, traini
     return ctx.multiply(out, fixed(ctx.shape)) if training else out
 
 
-@rule("prelu.default", "_prelu_kernel.default")
+@rule("prelu.default", "_prelu_kernel.default", finishes=True)
 def prelu(ctx: Context, x: Value, weight: Value) -> Value:
     """max(x, 0) + w min(x, 0): w is scaled by nothing, x by any positive number."""
     if weight.dims:
@@ -97,7 +98,10 @@ def prelu(ctx: Context, x: Value, weight: Value) -> Value:
     return ctx.add(x, ctx.multiply(x, weight))
 
 
-@rule("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar", "rsub.Tensor")
+@rule(
+    "add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar", "rsub.Tensor",
+    finishes=True, adds=True, moments=moments.add,
+)  # fmt: skip
 def add(ctx: Context, a: Any, b: Any, *args: Any, **kwargs: Any) -> Value:
     """a + b: all operands are scaled alike."""
     if not is_value(a):
@@ -109,7 +113,7 @@ def add(ctx: Context, a: Any, b: Any, *args: Any, **kwargs: Any) -> Value:
     return ctx.add(a, constant(()))
 
 
-@rule("mul.Tensor", "mul.Scalar")
+@rule("mul.Tensor", "mul.Scalar", moments=moments.mul)
 def mul(ctx: Context, a: Any, b: Any) -> Value:
     """a * b: scales add up."""
     if not is_value(a):

@@ -31,6 +31,7 @@ class Traced:
     alias: every state-dict name -> the first name of the same tensor (tied weights).
     written: number of an output -> state-dict name of the buffer that forward writes it into.
     example: the arguments that it was exported on; others must have their shapes.
+    containers: paths of the modules that hold others.
     """
 
     graph: fx.Graph
@@ -40,6 +41,7 @@ class Traced:
     constants: Mapping[str, torch.Tensor]
     written: Mapping[int, str]
     example: Example
+    containers: frozenset[str] = frozenset()
 
 
 def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Traced:
@@ -80,8 +82,9 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
         for k, spec in enumerate(signature.output_specs)
         if spec.kind is OutputKind.BUFFER_MUTATION and spec.target in alias
     }
-    example = Example(inputs, named)
-    return Traced(program.graph, program.graph_module, weights, alias, constants, written, example)
+    containers = frozenset(path for path, module in copied.named_modules() if list(module.children()))
+    given = Example(inputs, named)
+    return Traced(program.graph, program.graph_module, weights, alias, constants, written, given, containers)
 
 
 def _advice(error: BaseException) -> str:

@@ -7,7 +7,6 @@ suffix also reads the skip, so a cut is a set of live values there (eq. E.54): t
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +15,14 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from intertwine.errors import DataError, ModelError, NotFound, Unsupported
-from intertwine.trace.values import Value, ValueGraph, depends_on_input
+from intertwine.errors import DataError, ModelError, Unsupported
+from intertwine.rules import facts
+from intertwine.symmetry.naming import depends_on_input
+from intertwine.symmetry.symmetry import Symmetry
+from intertwine.symmetry.values import Value
+from intertwine.trace.export import export
+from intertwine.trace.record import Recorder
 
-_ATEN = torch.ops.aten
-_NORMS = (_ATEN._native_batch_norm_legit_no_training.default, _ATEN.batch_norm.default)
-_IDLE = (_ATEN._assert_tensor_metadata.default,)
-_CONVOLUTIONS = (_ATEN.convolution.default, _ATEN.conv2d.default)
 _LAST = torch.channels_last
 
 
@@ -47,9 +47,9 @@ class Cut:
 class BatchNorm(nn.Module):
     """A batch norm of the graph: its stored statistics in eval mode, those of the batch in train mode."""
 
-    def __init__(self, mean: str, var: str, eps: float, as_tuple: bool) -> None:
+    def __init__(self, mean: str, var: str, eps: float) -> None:
         super().__init__()
-        self.mean, self.var, self.eps, self.as_tuple = mean, var, eps, as_tuple
+        self.mean, self.var, self.eps = mean, var, eps
         self.collected: list[tuple[int, Tensor, Tensor]] | None = None
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> Any:
@@ -61,7 +61,7 @@ class BatchNorm(nn.Module):
             out = functional.batch_norm(x, None, None, weight, bias, training=True, eps=self.eps)
         else:
             out = functional.batch_norm(x, mean, var, weight, bias, eps=self.eps)
-        return (out,) if self.as_tuple else out
+        return (out,)  # the op has more results, which nothing reads in eval mode
 
 
 class Part(nn.Module):
@@ -74,7 +74,7 @@ class Part(nn.Module):
     def __init__(self, body: fx.GraphModule, batch: int, single: bool) -> None:
         super().__init__()
         self.body, self.batch, self.single = body, batch, single
-        self.convolves = any(node.target in _CONVOLUTIONS for node in body.graph.nodes)
+        self.convolves = any(facts(n).channels_last for n in body.graph.nodes)
         for parameter in self.parameters():
             parameter.requires_grad_(False)
         self._stored = {name: self.get_buffer(f"body.{name}").clone() for name in self._statistics()}
@@ -147,7 +147,7 @@ class Part(nn.Module):
             yield from (norm.mean, norm.var)
 
 
-class Surgeon(ValueGraph):
+class Surgeon:
     """The graph of a model, ready to be cut.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -159,34 +159,34 @@ class Surgeon(ValueGraph):
     """
 
     def __init__(
-        self, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+        self,
+        model: nn.Module,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        symmetry: Symmetry | None = None,
     ) -> None:
-        super().__init__(model, args, kwargs)
+        self.symmetry = Symmetry(export(model, args, kwargs)) if symmetry is None else symmetry
+        self._traced = self.symmetry.traced
+        recorder = Recorder(self._traced, model)
+        self._fixed, self._inputs, self.batch = recorder.fixed, recorder.inputs, recorder.batch
         self._parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
         self._moving = depends_on_input(self._traced)
-        self._inputs = [
-            n for n in self._traced.graph.nodes if n.op == "placeholder" and n.name not in self._fixed
-        ]
+        self._nodes = self.symmetry.values.nodes
         self._by_name = {n.name: n for n in self._traced.graph.nodes}
         self._output = _output_node(self._traced.graph)
-        self.batch = int(self.values[0].shape[0]) if self.values else 1
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """What can be cut at: the values with a row for each input."""
+        return self.symmetry.values.by_input
 
     def value(self, name: str) -> Value:
         """The value of that name; NotFound, with the nearest names, if there is none."""
-        found = next((v for v in self.values if v.name == name), None)
-        if found is None:
-            names = [v.name for v in self.values]
-            near = difflib.get_close_matches(name, names, n=4, cutoff=0.4) or names[:8]
-            raise NotFound(f"no layer named {name!r}", do=f"did you mean {', '.join(near)}?")
-        return found
-
-    def node(self, name: str) -> fx.Node:
-        """The node of the exported graph that computes a value."""
-        return self._nodes[self.value(name).name]
+        return self.symmetry.values[name]
 
     def is_output(self, name: str) -> bool:
         """Whether the value is what the model returns."""
-        return self.node(name) is self._output
+        return self._nodes[name] is self._output
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -246,7 +246,7 @@ class Surgeon(ValueGraph):
             new[node] = graph.placeholder(f"given_{node.name}")
         needed = _needed(outputs, set(inputs))
         for node in self._traced.graph.nodes:
-            if node not in needed or node in new or node.target in _IDLE:
+            if node not in needed or node in new or facts(node).checks:
                 continue
             if node.op == "placeholder":
                 new[node] = graph.get_attr(self._put(root, node))
@@ -259,8 +259,7 @@ class Surgeon(ValueGraph):
                 new[node] = graph.call_module(path, tuple(new[a] for a in node.args[:5]))
             else:
                 new[node] = graph.node_copy(node, lambda n: new[n])
-                if node.target is _ATEN.view.default:  # the strides may not be those of the export
-                    new[node].target = _ATEN.reshape.default
+                new[node].target = facts(node).any_strides or node.target
         graph.output(tuple(new[n] for n in outputs))
         with torch.no_grad():
             return fx.GraphModule(root, graph)
@@ -275,14 +274,15 @@ class Surgeon(ValueGraph):
 
     def _is_norm(self, node: fx.Node) -> bool:
         """A batch norm with an affine part and stored statistics that belong to the state dict."""
-        if node.target not in _NORMS or (node.target is _NORMS[1] and node.args[5]):
-            return False
-        return all(isinstance(a, fx.Node) and a.name in self._traced.weights for a in node.args[1:5])
+        stored = facts(node).statistics is not None
+        return stored and all(
+            isinstance(a, fx.Node) and a.name in self._traced.weights for a in node.args[1:5]
+        )
 
     def _norm(self, node: fx.Node) -> BatchNorm:
-        mean, var = (self._traced.weights[str(a)] for a in node.args[3:5])  # a node prints as its name
-        eps = node.args[6] if node.target is _NORMS[0] else node.args[7]
-        return BatchNorm(mean, var, float(eps), node.target is _NORMS[0])  # type: ignore[arg-type]
+        mean, var, eps = (node.args[k] for k in facts(node).statistics or ())
+        weights = self._traced.weights
+        return BatchNorm(weights[str(mean)], weights[str(var)], float(str(eps)))  # a node prints as its name
 
 
 def _output_node(graph: fx.Graph) -> fx.Node:
