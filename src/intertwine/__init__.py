@@ -17,7 +17,8 @@ from intertwine.activations import intertwiner
 from intertwine.align import align, alignment_report, interpolate
 from intertwine.errors import IntertwineError
 from intertwine.explore import find_equivalents
-from intertwine.merge import apply_merge, automorphisms, feature_complexity, find_isomorphism, plan_merge
+from intertwine.merge import apply_merge, feature_complexity, plan_merge
+from intertwine.orbit import automorphisms, find_isomorphism
 from intertwine.similarity import collect, compare, functional_similarity
 from intertwine.stitch import rotate, stitch
 from intertwine.symmetry import (

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from intertwine import Symmetry, act, trace, zoo
 from intertwine.align import align, alignment_report, check_llfc, interpolate
 from intertwine.align.interpolate import mix
-from intertwine.align.scales import best_signs
 from intertwine.cli.main import main
 from intertwine.errors import DataError, InputError
+from intertwine.orbit.scales import best_signs
 
 
 class Attention(nn.Module):

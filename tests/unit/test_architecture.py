@@ -23,6 +23,7 @@ LEVELS = [
     {"activations", "trace"},
     {"rules"},
     {"symmetry"},
+    {"orbit"},
     ALGORITHMS,
     {"zoo"},
     {"train"},

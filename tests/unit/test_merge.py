@@ -13,14 +13,12 @@ import torch
 from torch import Tensor, nn
 
 import intertwine.merge.storage as storage
-from intertwine import Symmetry, act, trace, zoo
+from intertwine import Symmetry, act, automorphisms, find_isomorphism, trace, zoo
 from intertwine.errors import InputError, NotFound, WeightsError
 from intertwine.merge import (
     MergePlan,
     apply_merge,
-    automorphisms,
     feature_complexity,
-    find_isomorphism,
     flops_of,
     load_merged,
     plan_merge,

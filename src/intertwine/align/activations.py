@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from intertwine.align.units import Forest, Unit
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import DataError
+from intertwine.orbit.units import Forest, Unit
 from intertwine.rules import facts
 from intertwine.symmetry import Symmetry
 from intertwine.trace.export import export

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from intertwine.align.align import Alignment, Problem, align
+from intertwine.align.align import Alignment, align
+from intertwine.orbit import Pair
 from intertwine.symmetry import Symmetry
 from intertwine.symmetry.transform import identity
 
@@ -54,7 +55,7 @@ def alignment_report(
     >>> report.rest < 1e-9 and report.scaling > 0
     True
     """
-    problem = Problem(symmetry, model_a, model_b)
+    pair = Pair(symmetry, model_a, model_b)
     full = alignment or align(model_a, model_b, symmetry, restarts=restarts, seed=seed)
     alone = align(model_a, model_b, symmetry, group="permutation", restarts=restarts, seed=seed)
     base, g = identity(symmetry.structure), full.element
@@ -64,8 +65,8 @@ def alignment_report(
         [replace(base, relabel=g.relabel, log_scale=g.log_scale, sign=g.sign)],
         [g],
     ]
-    norm = float(sum(problem.a[n].square().sum() for n in problem.scales.params))
-    found = [min(problem.distance(e) for e in elements) ** 2 * norm for elements in parts]
+    norm = pair.action.squared_norm(pair.a)
+    found = [min(pair.distance(e) for e in elements) ** 2 * norm for elements in parts]
     left = np.minimum.accumulate(found) / max(found[0], 1e-300)
     permutation, scaling, linear = (float(x) for x in left[:-1] - left[1:])
     return AlignmentReport(found[0], permutation, scaling, linear, rest=float(left[-1]))

@@ -1,7 +1,7 @@
 """Merge channels of any model: Iterative Feature Merging and better, with a real smaller model at the end."""
 
 from intertwine.merge.decide import PAPER_BETAS, Options, Planner, plan_merge
-from intertwine.merge.equivalence import Isomorphism, automorphisms, feature_complexity, find_isomorphism
+from intertwine.merge.equivalence import feature_complexity
 from intertwine.merge.plan import AxisPlan, Merge, MergePlan
 from intertwine.merge.repair import reestimate_norms
 from intertwine.merge.shrink import apply_merge
@@ -11,15 +11,12 @@ from intertwine.merge.widen import widen
 __all__ = [
     "PAPER_BETAS",
     "AxisPlan",
-    "Isomorphism",
     "Merge",
     "MergePlan",
     "Options",
     "Planner",
     "apply_merge",
-    "automorphisms",
     "feature_complexity",
-    "find_isomorphism",
     "flops_of",
     "load_merged",
     "plan_merge",

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from intertwine.align.units import Unit, Weights
+from intertwine.orbit.units import Unit, Weights
 
 _UNTOLD = 1e-12  # squared singular values below this share of the largest are rounding
 

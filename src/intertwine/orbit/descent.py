@@ -7,90 +7,42 @@ distance only falls. Ainsworth et al. 2022 (Git Re-Basin, Algorithm 1), for any 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from intertwine.align.linear import rotations
-from intertwine.align.match import Match, Matcher
-from intertwine.align.move import Mover
-from intertwine.align.scales import Slot
-from intertwine.align.units import Forest, Spot, Unit, Weights
-from intertwine.ir.ledger import Ids
+from intertwine.orbit.matching import Matcher
+from intertwine.orbit.matrices import rotations
+from intertwine.orbit.state import Match, State
+from intertwine.orbit.units import Forest, Spot, Unit, Weights
 from intertwine.symmetry import Element
-from intertwine.symmetry.transform import fibre_map, identity, sample
+from intertwine.symmetry.transform import sample
 
 _SWEEPS = 100
 
 
-class State:
-    """Parameters on their way, and the element that brought them there."""
-
-    def __init__(self, forest: Forest, mover: Mover, weights: Weights) -> None:
-        self.forest, self.mover = forest, mover
-        self.weights: dict[str, Tensor] = dict(weights)
-        base = identity(forest.structure)
-        self._relabel, self._log_scale, self._sign = base.relabel, base.log_scale, base.sign
-        self._linear = dict(base.linear)
-
-    @property
-    def element(self) -> Element:
-        """All steps as one."""
-        return Element(self.forest.structure, self._relabel, self._log_scale, self._sign, dict(self._linear))
-
-    @property
-    def origin(self) -> Ids:
-        """Class -> the class that its channel had at first."""
-        out = np.empty_like(self._relabel)
-        out[self._relabel] = np.arange(len(out))
-        return out
-
-    def copy(self, params: Iterable[str] | None = None) -> State:
-        """The same state, of some weights only."""
-        out = State.__new__(State)
-        vars(out).update(vars(self))
-        names = self.weights if params is None else [p for p in params if p in self.weights]
-        out.weights = {name: self.weights[name] for name in names}
-        out._linear = dict(self._linear)
-        return out
-
-    def adopt(self, trial: State) -> None:
-        """Go where a copy has gone."""
-        vars(self).update({**vars(trial), "weights": {**self.weights, **trial.weights}})
-
-    def match(self, found: Match, slots: Iterable[Slot]) -> None:
-        """Permute and turn."""
-        for orbit, matrices in found.linear.items():
-            self.turn(orbit, matrices)
-        self.mover.permute(self.weights, slots, found.relabel)
-        self._relabel = found.relabel[self._relabel]
-
-    def turn(self, orbit: int, matrices: np.ndarray) -> None:
-        """Act with a matrix on each block of a linear axis."""
-        self.mover.turn(self.weights, orbit, matrices)
-        moved = matrices[fibre_map(self.forest.structure, orbit, self._relabel)]
-        self._linear[orbit] = moved @ self._linear[orbit]
-
-    def rescale(self, log_scale: np.ndarray, sign: np.ndarray, slots: Iterable[Slot]) -> None:
-        """Multiply by sign and exp(log_scale), given for every position; `slots` are those that change."""
-        self._log_scale, self._sign = self._log_scale.copy(), self._sign.copy()
-        for slot in slots:
-            # An element multiplies before it moves: what lies at p now was multiplied where it came from.
-            start, stop = self.forest.structure.span[slot]
-            source = self.mover.source(slot, self._relabel)
-            first = start + (np.arange(stop - start) if source is None else source)
-            self._log_scale[first] += log_scale[start:stop]
-            self._sign[first] *= sign[start:stop]
-        self.mover.multiply(self.weights, slots, np.exp(log_scale) * sign)
-
-
-def agreement(matcher: Matcher, weights: Weights, params: Iterable[str] | None = None) -> float:
-    """<target, weights> over the parameters."""
-    names = matcher.scales.params if params is None else matcher.scales.params.intersection(params)
-    return float(sum((matcher.target[n] * weights[n]).sum() for n in sorted(names)))
+def search(matcher: Matcher, weights: Weights, restarts: int, seed: int) -> Element:
+    """The best of the descents from the first guesses and from random starts."""
+    action, rng = matcher.action, np.random.default_rng(seed)
+    starts: list[Callable[[State], None]] = [partial(propagate, matcher), lambda state: None]
+    if matcher.alone:
+        starts, restarts = starts[:1], 0  # activations decide at once
+    starts += [partial(random_start, rng=rng)] * restarts
+    norms = action.squared_norm(matcher.target) * action.squared_norm(weights)
+    exact = (1 - 1e-8) * float(np.sqrt(norms))
+    found: list[tuple[float, Element]] = []
+    for begin in starts:
+        state = action.state(weights)
+        begin(state)
+        if matcher.agreement(state.weights) < exact:
+            descend(matcher, state, rng)
+        found.append((total(matcher, state), state.element))
+        if matcher.agreement(state.weights) >= exact:
+            break  # nothing can be better
+    return max(found, key=lambda pair: pair[0])[1]
 
 
 def propagate(matcher: Matcher, state: State) -> None:
@@ -138,7 +90,7 @@ def _described(matcher: Matcher, root: Unit, done: set[int]) -> bool:
     """
     settled, kinds = matcher.forest.settled, matcher.scales.kinds
     for unit in root.family():
-        spots = [s for s in unit.spots if s.param in matcher.scales.params]
+        spots = [s for s in unit.spots if s.param in matcher.params]
         signed = matcher.signs and any(s.kind >= 0 and kinds[s.kind].sign[s.local].any() for s in spots)
         if (unit.moves or signed) and spots and unit.index not in matcher.extra:
             matrices = [s for s in spots if matcher.target[s.param].dim() > 1]
@@ -151,7 +103,7 @@ def _by_invariants(matcher: Matcher, root: Unit, weights: Weights) -> Match:
     def described(source: Weights) -> dict[str, Tensor]:
         out = dict(source)
         for spot in (spot for unit in root.family() for spot in unit.spots):
-            if spot.groups == 1 and spot.param in matcher.scales.params:
+            if spot.groups == 1 and spot.param in matcher.params:
                 tensor = source[spot.param].movedim(spot.dim, 0)
                 rows = tensor.reshape(len(tensor), -1).abs().sort(dim=1).values
                 rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-300)
@@ -159,7 +111,7 @@ def _by_invariants(matcher: Matcher, root: Unit, weights: Weights) -> Match:
         return out
 
     like = Matcher(
-        matcher.forest, matcher.scales, described(matcher.target), signs=False, rotations=matcher.rotations
+        matcher.action, described(matcher.target), signs=False, rotations=matcher.rotations
     )
     return like.step(root, described(weights))
 
@@ -174,7 +126,7 @@ def fix_signs(matcher: Matcher, state: State, root: Unit, done: set[int] | None 
     used = slots if done is None else {slot for slot in slots if matcher.forest.settled(slot, done)}
     sign = scales.signs(scales.inner(matcher.target, state.weights, used), which)
     if (sign < 0).any():
-        at = np.where(scales.free, sign[matcher.forest.structure.scales], 1.0)
+        at = np.where(scales.free, sign[matcher.action.structure.scales], 1.0)
         state.rescale(np.zeros(len(at)), at, slots)
 
 
@@ -233,7 +185,7 @@ def rotate(matcher: Matcher, state: State, exact: float = 1e-12, sweeps: int = 5
 def objective(matcher: Matcher, state: State, root: Unit) -> float:
     """What the descent raises, as far as a family has part in it: agreement, and further gains."""
     told = matcher.alone and any(unit.index in matcher.extra for unit in root.family())
-    total = 0.0 if told else agreement(matcher, state.weights, (param for param, _ in root.reach))
+    total = 0.0 if told else matcher.agreement(state.weights, (param for param, _ in root.reach))
     for unit in root.family():
         further = matcher.further(unit, state.origin)
         total += 0.0 if further is None else float(np.trace(further))
@@ -242,11 +194,11 @@ def objective(matcher: Matcher, state: State, root: Unit) -> float:
 
 def random_start(state: State, rng: np.random.Generator) -> None:
     """Permute everything at random."""
-    relabel = sample(state.forest.structure, rng, ("permutation",)).relabel
-    state.match(Match(relabel, {}), state.forest.structure.span)
+    relabel = sample(state.structure, rng, ("permutation",)).relabel
+    state.match(Match(relabel, {}), state.structure.span)
 
 
 def total(matcher: Matcher, state: State) -> float:
     """The value by which starts are compared: agreement and all further gains."""
     further = [matcher.further(unit, state.origin) for unit in matcher.forest.units]
-    return agreement(matcher, state.weights) + sum(float(np.trace(f)) for f in further if f is not None)
+    return matcher.agreement(state.weights) + sum(float(np.trace(f)) for f in further if f is not None)

@@ -10,12 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import Symmetry, act, trace
-from intertwine.align.balance import Balance
-from intertwine.align.linear import balancing, least_norm
-from intertwine.align.move import Mover
-from intertwine.align.scales import Scales
-from intertwine.align.search import State
-from intertwine.align.units import find_units
+from intertwine.orbit import Action, Balance
+from intertwine.orbit.matrices import balancing, least_norm
+from intertwine.orbit.state import State
 from intertwine.symmetry.subgroup import find_subgroup
 from intertwine.symmetry.transform import apply_element
 
@@ -50,12 +47,11 @@ def balanced(
     symmetry: Symmetry, model: nn.Module, limit: bool = False
 ) -> tuple[State, dict[str, Tensor], frozenset[str]]:
     group = find_subgroup(symmetry)
-    forest = find_units(group)
-    scales = Scales(group, dict(model.named_parameters()))
+    action = Action(group, dict(model.named_parameters()))
     weights = {name: tensor.detach() for name, tensor in symmetry.weights(model).items()}
-    state = State(forest, Mover(forest.structure), {name: weights[name] for name in scales.params})
-    Balance(forest, scales, limit=limit)(state)
-    return state, weights, scales.params
+    state = action.state(weights)
+    Balance(action, limit=limit)(state)
+    return state, weights, action.params
 
 
 @pytest.fixture(params=CASES)

@@ -3,7 +3,7 @@
 B = g A. The first weights of a net have an input that nothing moves, so their channels in A and in B are the
 same up to a permutation and rescalings. Once these are matched and rescaled, the next weights are in place
 along their inputs, and so on: every axis is found once, by what is known of the weights that carry it
-(`known`). A channel is described by what no rescaling of it changes:
+(`evidence`). A channel is described by what no rescaling of it changes:
 
     the directions of its slices (one for each way in which slices are scaled), and
     the logs of their norms, as far as no rescaling changes them: Q l with Q E = 0, E the exponents
@@ -14,36 +14,56 @@ and a block (head) of a linear axis by the row spaces of M and R and by R'M, whi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from intertwine.align.known import Known
-from intertwine.align.linear import whitened
-from intertwine.align.match import Match, Solver, place_family
-from intertwine.align.scales import Scales
-from intertwine.align.search import State
-from intertwine.align.units import Forest, Spot, Unit, Weights
+from intertwine.orbit.action import Action
+from intertwine.orbit.evidence import Known
+from intertwine.orbit.matching import Solver, place_family
+from intertwine.orbit.matrices import whitened
+from intertwine.orbit.state import Match, State
+from intertwine.orbit.units import Spot, Unit, Weights
 
 _WIDE = 512  # slices longer than this are hashed to half as many numbers
 _APART = 0.05  # mean disagreement of matched channels from which on two models are not of one orbit
+_NEVER = 1e6  # a disagreement that no match makes up for
 _Group = tuple[int, tuple[float, ...], tuple[int, ...]]  # component of scales, exponents, exponents of signs
 
 _SETTLED: _Group = (-1, (), ())  # not rescaled, or rescaled already
 
 
-def find_orbit(forest: Forest, scales: Scales, target: Weights, state: State) -> bool:
-    """Bring the weights of `state` onto `target`; False, with the state left midway, if no element does."""
-    known = Known(forest, scales, target, state)
-    left, pending = list(forest.units), list[Unit]()
+@dataclass(frozen=True)
+class Sent:
+    """Channel `here` of a unit goes to channel `there`."""
+
+    unit: Unit
+    here: int
+    there: int
+
+    def forbid(self, gains: np.ndarray, state: State) -> None:
+        """Every other channel is out of the question for the one that started at `here`."""
+        now = state.relabel[self.unit.classes.flat[self.here]]
+        here = int(np.flatnonzero(self.unit.classes.reshape(-1) == now)[0])
+        gains[np.arange(len(gains)) != self.there, here] = -_NEVER
+
+
+def bring_onto(action: Action, target: Weights, state: State, sent: Sent | None = None) -> bool:
+    """Bring the weights of `state` onto `target`; False, with the state left midway, if no element does.
+
+    sent: ask for an element that sends one channel to another.
+    """
+    known = Known(action, target, state)
+    left, pending = list(action.forest.units), list[Unit]()
     while left:
         shares = {unit.index: known.share(unit) for unit in left}
         if not any(shares.values()):
             shares = {unit.index: known.crossed_share(unit) for unit in left}
         unit = max(left, key=lambda u: shares[u.index])
         root = unit.lineage()[-1]
-        if not shares[unit.index] or not _match(known, root):
+        if not shares[unit.index] or not _match(known, root, sent):
             return False
         found = [u for u in root.family() if shares.get(u.index, 0.0) >= shares[unit.index]]
         done = {u.index: u for v in found for u in v.lineage() if u.index in shares}
@@ -73,12 +93,14 @@ def _resolve(known: Known, unit: Unit) -> bool:
     return known.turn(unit) if unit.linear is not None else known.rescale(unit)
 
 
-def _match(known: Known, root: Unit) -> bool:
+def _match(known: Known, root: Unit, sent: Sent | None) -> bool:
     """Permute a family as the known weights say; False if they disagree."""
     family = [unit for unit in root.family() if unit.moves]
     if not family:
         return True
     gains = {u.index: -disagreement(known, u) for u in family if u.linear is None}
+    if sent is not None and sent.unit.index in gains:
+        sent.forbid(gains[sent.unit.index], known.state)
     turns = {u.index: -_turned(known, u) for u in family if u.linear is not None}
     solver = Solver(gains, rotations=True, turns=turns)
     found = place_family(known.structure, root, solver)
@@ -186,22 +208,36 @@ def _turned(known: Known, unit: Unit) -> np.ndarray:
 def _same_up_to_rotation(a: Tensor, b: Tensor) -> Tensor:
     """|A B'|_* / (|A| |B|) for every pair of blocks."""
     u, v = (x / x.norm(dim=(1, 2), keepdim=True).clamp_min(1e-300) for x in (a, b))
-    return torch.linalg.matrix_norm(torch.einsum("ink,jmk->ijnm", u, v), "nuc")
+    nuclear = torch.linalg.matrix_norm(torch.einsum("ink,jmk->ijnm", u, v), "nuc")
+    return nuclear + _both(_is_zero(a), _is_zero(b))
 
 
 def _same_row_space(a: Tensor, b: Tensor) -> Tensor:
     """Mean squared cosine of the angles between row spaces, for every pair of blocks."""
     u, v = whitened(a), whitened(b)
     rank = u.square().sum(dim=(1, 2)).clamp_min(1.0)
-    return torch.einsum("ink,jmk->ijnm", u, v).square().sum(dim=(2, 3)) / rank[:, None]
+    cosines = torch.einsum("ink,jmk->ijnm", u, v).square().sum(dim=(2, 3)) / rank[:, None]
+    return cosines + _both(_is_zero(a), _is_zero(b))
 
 
 def _same_product(make: tuple[Tensor, Tensor], read: tuple[Tensor, Tensor]) -> Tensor:
-    """The cosine of R_a'M_a and R_b'M_b for every pair of blocks."""
+    """The cosine of R_a'M_a and R_b'M_b for every pair of blocks; nothing tells one nothing from another."""
     (ma, mb), (ra, rb) = make, read
 
     def inner(m: Tensor, n: Tensor, r: Tensor, s: Tensor) -> Tensor:
         return (torch.einsum("ink,jmk->ijnm", m, n) * torch.einsum("ink,jmk->ijnm", r, s)).sum(dim=(2, 3))
 
-    squares = [inner(m, m, r, r).diagonal() for m, r in ((ma, ra), (mb, rb))]
-    return inner(ma, mb, ra, rb) / (squares[0][:, None] * squares[1][None, :]).sqrt().clamp_min(1e-300)
+    norms = [inner(m, m, r, r).diagonal().clamp_min(0).sqrt() for m, r in ((ma, ra), (mb, rb))]
+    largest = [m.norm(dim=(1, 2)) * r.norm(dim=(1, 2)) for m, r in ((ma, ra), (mb, rb))]
+    zero_a, zero_b = (norm <= 1e-9 * most for norm, most in zip(norms, largest, strict=True))
+    cosines = inner(ma, mb, ra, rb) / (norms[0][:, None] * norms[1]).clamp_min(1e-300)
+    return torch.where(_both(zero_a, zero_b) > 0, 1.0, cosines)
+
+
+def _is_zero(blocks: Tensor) -> Tensor:
+    return (blocks == 0).all(dim=2).all(dim=1)
+
+
+def _both(a: Tensor, b: Tensor) -> Tensor:
+    """1 for the pairs of which both are zero: these are alike."""
+    return (a[:, None] & b).to(torch.float64)

@@ -8,32 +8,25 @@ gives; a linear unit is matched by a rotation, whose gain is the nuclear norm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from intertwine.align.linear import rotations
-from intertwine.align.scales import Scales, sign_blocks
-from intertwine.align.units import Forest, Spot, Unit, Weights
 from intertwine.ir.ledger import Ids
+from intertwine.orbit.action import Action
+from intertwine.orbit.matrices import rotations
+from intertwine.orbit.scales import sign_blocks
+from intertwine.orbit.state import Match
+from intertwine.orbit.units import Spot, Unit, Weights
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import carry
 
 Array = np.ndarray
 Usable = Callable[[Spot], bool]
 _PATTERNS = 6  # signs of a channel that are tried in all combinations
-
-
-@dataclass(frozen=True, eq=False)
-class Match:
-    """relabel: class -> class. linear: orbit -> matrices, of the linear units that turn."""
-
-    relabel: Ids
-    linear: dict[int, Array]
 
 
 class Matcher:
@@ -46,8 +39,7 @@ class Matcher:
 
     def __init__(
         self,
-        forest: Forest,
-        scales: Scales,
+        action: Action,
         target: Weights,
         *,
         signs: bool = True,
@@ -55,7 +47,8 @@ class Matcher:
         extra: Mapping[int, Array] | None = None,
         alone: bool = False,
     ) -> None:
-        self.forest, self.scales, self.target = forest, scales, target
+        self.action, self.target = action, target
+        self.forest, self.scales, self.params = action.forest, action.scales, action.params
         self.signs, self.rotations = signs, rotations
         self.extra, self.alone = dict(extra or {}), alone
 
@@ -67,7 +60,15 @@ class Matcher:
         origin: class -> the class that its channel had at first, where channels were moved since.
         """
         gains = {u.index: self.gain(u, weights, usable, origin) for u in root.family()}
-        return place_family(self.forest.structure, root, Solver(gains, self.rotations))
+        return place_family(self.action.structure, root, Solver(gains, self.rotations))
+
+    def agreement(self, weights: Weights, some: Iterable[str] | None = None) -> float:
+        """<target, weights> over the parameters, or over some of them."""
+        return self.action.agreement(self.target, weights, some)
+
+    def distance(self, weights: Weights, some: Iterable[str] | None = None) -> float:
+        """|target - weights|^2 over the parameters, or over some of them."""
+        return self.action.squared_distance(self.target, weights, some)
 
     def further(self, unit: Unit, origin: Ids | None = None) -> Array | None:
         """The further gains of a unit, for the channels as they lie now."""
@@ -75,7 +76,7 @@ class Matcher:
         if extra is None or origin is None:
             return extra
         flat = unit.classes.reshape(-1)
-        rank = np.zeros(self.forest.structure.classes.count, np.int64)
+        rank = np.zeros(self.action.structure.classes.count, np.int64)
         rank[flat] = np.arange(len(flat))
         return extra[:, rank[origin[flat]]]
 
@@ -83,7 +84,7 @@ class Matcher:
         self, unit: Unit, weights: Weights, usable: Usable | None = None, origin: Ids | None = None
     ) -> Array:
         """(channels of the target, channels of the weights): what sending the second to the first gives."""
-        spots = [s for s in unit.spots if s.param in self.scales.params and (usable is None or usable(s))]
+        spots = [s for s in unit.spots if s.param in self.params and (usable is None or usable(s))]
         extra = self.further(unit, origin)
         if extra is not None and self.alone:
             return extra

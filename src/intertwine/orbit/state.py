@@ -1,4 +1,4 @@
-"""Act with an element on a few weights, fast.
+"""Weights on their way along the orbit, and acting on a few of them, fast.
 
 `symmetry.transform.apply_element` finds where every position of every weight goes; a step of the descent
 moves one axis, so only the dimensions that carry it are looked at, and what does not change is kept.
@@ -7,15 +7,19 @@ moves one axis, so only the dimensions that carry it are looked at, and what doe
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from intertwine.align.scales import Slot, apply_factors
 from intertwine.ir.ledger import Ids
+from intertwine.orbit.scales import Slot, apply_factors
+from intertwine.orbit.units import Weights
+from intertwine.symmetry import Element
 from intertwine.symmetry.classes import mix
 from intertwine.symmetry.structure import Structure
+from intertwine.symmetry.transform import fibre_map, identity
 
 
 class Mover:
@@ -84,3 +88,72 @@ class Mover:
                     "...bn,bmn->...bm", front[..., index], torch.from_numpy(matrix)
                 )
                 weights[param] = front.movedim(-1, dim)
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """relabel: class -> class. linear: orbit -> matrices, of the linear units that turn."""
+
+    relabel: Ids
+    linear: dict[int, np.ndarray]
+
+
+class State:
+    """Parameters on their way, and the element that brought them there. relabel: class -> where it is now."""
+
+    def __init__(self, mover: Mover, weights: Weights) -> None:
+        self.structure, self.mover = mover.structure, mover
+        self.weights: dict[str, Tensor] = dict(weights)
+        base = identity(mover.structure)
+        self.relabel, self._log_scale, self._sign = base.relabel, base.log_scale, base.sign
+        self._linear = dict(base.linear)
+
+    @property
+    def element(self) -> Element:
+        """All steps as one."""
+        return Element(self.structure, self.relabel, self._log_scale, self._sign, dict(self._linear))
+
+    @property
+    def origin(self) -> Ids:
+        """Class -> the class that its channel had at first."""
+        out = np.empty_like(self.relabel)
+        out[self.relabel] = np.arange(len(out))
+        return out
+
+    def copy(self, params: Iterable[str] | None = None) -> State:
+        """The same state, of some weights only."""
+        out = State.__new__(State)
+        vars(out).update(vars(self))
+        names = self.weights if params is None else [p for p in params if p in self.weights]
+        out.weights = {name: self.weights[name] for name in names}
+        out._linear = dict(self._linear)
+        return out
+
+    def adopt(self, trial: State) -> None:
+        """Go where a copy has gone."""
+        vars(self).update({**vars(trial), "weights": {**self.weights, **trial.weights}})
+
+    def match(self, found: Match, slots: Iterable[Slot]) -> None:
+        """Permute and turn."""
+        for orbit, matrices in found.linear.items():
+            self.turn(orbit, matrices)
+        self.mover.permute(self.weights, slots, found.relabel)
+        self.relabel = found.relabel[self.relabel]
+
+    def turn(self, orbit: int, matrices: np.ndarray) -> None:
+        """Act with a matrix on each block of a linear axis."""
+        self.mover.turn(self.weights, orbit, matrices)
+        moved = matrices[fibre_map(self.structure, orbit, self.relabel)]
+        self._linear[orbit] = moved @ self._linear[orbit]
+
+    def rescale(self, log_scale: np.ndarray, sign: np.ndarray, slots: Iterable[Slot]) -> None:
+        """Multiply by sign and exp(log_scale), given for every position; `slots` are those that change."""
+        self._log_scale, self._sign = self._log_scale.copy(), self._sign.copy()
+        for slot in slots:
+            # An element multiplies before it moves: what lies at p now was multiplied where it came from.
+            start, stop = self.structure.span[slot]
+            source = self.mover.source(slot, self.relabel)
+            first = start + (np.arange(stop - start) if source is None else source)
+            self._log_scale[first] += log_scale[start:stop]
+            self._sign[first] *= sign[start:stop]
+        self.mover.multiply(self.weights, slots, np.exp(log_scale) * sign)

@@ -4,7 +4,7 @@ Scales: argmin over l of sum_w |w|^2 exp(2 <e_w, l>), e_w the exponents with whi
 This is convex in l. Where a scaling only ever enlarges (the input side of batch norm) there is no least norm;
 there a linear term is subtracted, which fixes the norm (to 1) and is as invariant.
 
-Matrices: M M' = R R' for what makes a linear axis and what reads it (`linear`).
+Matrices: M M' = R R' for what makes a linear axis and what reads it (`matrices`).
 
 Both problems are convex together (Kempf and Ness), so they are solved in turns until neither moves. What is
 left between the results for two models of one orbit are permutations, signs and rotations.
@@ -16,11 +16,11 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
-from intertwine.align.linear import balancing, least_norm, stacked
-from intertwine.align.scales import Scales
-from intertwine.align.search import State
-from intertwine.align.units import Forest, Unit
 from intertwine.ir.ledger import Ids
+from intertwine.orbit.action import Action
+from intertwine.orbit.matrices import balancing, least_norm, stacked
+from intertwine.orbit.state import State
+from intertwine.orbit.units import Unit
 
 Array = np.ndarray
 _NOTHING = 1e-24  # squares below this share of the largest are those of dead channels
@@ -35,10 +35,10 @@ class Balance:
     read a dead channel. No element leads to the limit, so then only the weights of the state count.
     """
 
-    def __init__(self, forest: Forest, scales: Scales, *, limit: bool = False) -> None:
-        self.structure, self.params, self.limit = forest.structure, scales.params, limit
-        self.linear = [unit for unit in forest.units if _has_two_sides(unit, scales.params)]
-        self.log_scales = scales.group.log_scales
+    def __init__(self, action: Action, *, limit: bool = False) -> None:
+        self.structure, self.params, self.limit = action.structure, action.params, limit
+        self.linear = [unit for unit in action.forest.units if _has_two_sides(unit, action.params)]
+        self.log_scales = action.scales.group.log_scales
         scaled = np.diff(self.log_scales.indptr) > 0
         self.slots = [slot for slot, (a, b) in self.structure.span.items() if scaled[a:b].any()]
         self.places = {name: self._places(name) for name, _ in self.slots if name in self.params}

@@ -12,14 +12,14 @@ from torch.nn import functional as F
 
 from intertwine import act, trace
 from intertwine.align import align
-from intertwine.align.align import Problem
-from intertwine.align.graphs import modules
 from intertwine.align.interpolate import mix
-from intertwine.align.known import _solve, invert_bits
-from intertwine.align.linear import best_matrices, ranges
-from intertwine.align.orbit import find_orbit
 from intertwine.cli.main import main
 from intertwine.errors import InputError
+from intertwine.orbit import Pair
+from intertwine.orbit.closed_form import bring_onto
+from intertwine.orbit.evidence import _solve, invert_bits
+from intertwine.orbit.matrices import best_matrices, ranges
+from intertwine.orbit.same_graph import modules
 from intertwine.symmetry.scales import Kind
 
 
@@ -120,11 +120,11 @@ def test_the_orbit_is_found_without_a_search(build: Callable[[], nn.Module], see
     model, x = generic(build)
     symmetry = trace(model, x)
     other = act(model, symmetry.sample(seed))
-    problem = Problem(symmetry, model, other)
-    state = problem._state(problem.b)
-    assert problem.distance() > 0.1
-    assert find_orbit(problem.forest, problem.scales, problem.a, state)
-    assert problem.distance(state.element) < 1e-10
+    pair = Pair(symmetry, model, other)
+    state = pair.action.state(pair.b)
+    assert pair.distance() > 0.1
+    assert bring_onto(pair.action, pair.a, state)
+    assert pair.distance(state.element) < 1e-10
     aligned = act(other, state.element)
     with torch.no_grad():
         middle, wanted = mix([model, aligned], [0.5, 0.5])(x), model(x)
@@ -134,8 +134,8 @@ def test_the_orbit_is_found_without_a_search(build: Callable[[], nn.Module], see
 def test_other_models_are_not_on_the_orbit() -> None:
     torch.manual_seed(0)
     a, b = (nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3)).double() for _ in range(2))
-    problem = Problem(trace(a, torch.zeros(1, 6).double()), a, b)
-    assert not find_orbit(problem.forest, problem.scales, problem.a, problem._state(problem.b))
+    pair = Pair(trace(a, torch.zeros(1, 6).double()), a, b)
+    assert not bring_onto(pair.action, pair.a, pair.action.state(pair.b))
 
 
 def test_noise_is_not_amplified() -> None:

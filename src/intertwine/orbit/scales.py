@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from intertwine.align.units import Weights
 from intertwine.ir.ledger import Ids
+from intertwine.orbit.units import Weights
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.subgroup import Subgroup
 

@@ -1,36 +1,29 @@
 """With channels matched, the rescalings and matrices that bring weights closest to a target.
 
-Axis after axis in closed form (`scales`, `linear`): first by settled weights, which is exact for two models
+Axis after axis in closed form (`scales`, `matrices`): first by settled weights, which is exact for two models
 of one orbit, then by all weights. A step that would move the weights away from the target is not taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
-from intertwine.align.linear import best_matrices, stacked
-from intertwine.align.match import Matcher
-from intertwine.align.search import State
-from intertwine.align.units import Unit, Weights
+from intertwine.orbit.matching import Matcher
+from intertwine.orbit.matrices import best_matrices, stacked
+from intertwine.orbit.state import State
+from intertwine.orbit.units import Unit
 
 
-def squared_distance(left: Weights, right: Weights, names: Iterable[str]) -> float:
-    """|left - right|^2 over the named weights."""
-    return float(sum((left[n] - right[n]).square().sum() for n in sorted(names)))
-
-
-def refine(matcher: Matcher, state: State, sweeps: int = 8) -> None:
+def polish(matcher: Matcher, state: State, sweeps: int = 8) -> None:
     """Rescale and turn until it gains less than 1e-6 of the distance, or `sweeps` are over."""
     _settled_pass(matcher, state)
-    names = matcher.scales.params
-    distance = squared_distance(matcher.target, state.weights, names)
+    distance = matcher.distance(state.weights)
     for _ in range(sweeps):
         for unit in matcher.forest.units:
             _closer(matcher, state, unit)
-        now = squared_distance(matcher.target, state.weights, names)
+        now = matcher.distance(state.weights)
         if now >= distance * (1 - 1e-6):
             break
         distance = now
@@ -38,25 +31,22 @@ def refine(matcher: Matcher, state: State, sweeps: int = 8) -> None:
 
 def _settled_pass(matcher: Matcher, state: State) -> None:
     """Every unit by what its matched neighbours determine; kept only if the whole comes closer."""
-    forest, names = matcher.forest, matcher.scales.params
+    forest = matcher.forest
     trial = state.copy()
     done: set[int] = set()
     for unit in forest.units:
         slots = {s for s in unit.slots if forest.settled(s, done)}
         _step(matcher, trial, unit, slots)
         done.add(unit.index)
-    before, after = (squared_distance(matcher.target, s.weights, names) for s in (state, trial))
-    if after < before:
+    if matcher.distance(trial.weights) < matcher.distance(state.weights):
         state.adopt(trial)
 
 
 def _closer(matcher: Matcher, state: State, unit: Unit) -> None:
     """One step by all weights of a unit, taken if it brings them closer."""
     trial = state.copy(param for param, _ in unit.slots)
-    names = matcher.scales.params.intersection(trial.weights)
     _step(matcher, trial, unit, set(unit.slots))
-    before, after = (squared_distance(matcher.target, s.weights, names) for s in (state, trial))
-    if after < before:
+    if matcher.distance(trial.weights, trial.weights) < matcher.distance(state.weights, trial.weights):
         state.adopt(trial)
 
 
@@ -78,7 +68,7 @@ def _step(matcher: Matcher, state: State, unit: Unit, slots: set[tuple[str, int]
 
 def _turn(matcher: Matcher, state: State, unit: Unit, slots: set[tuple[str, int]]) -> None:
     assert unit.linear is not None
-    params = matcher.scales.params
+    params = matcher.params
     usable = replace(unit, spots=tuple(s for s in unit.spots if (s.param, s.dim) in slots))
     left, right = (stacked(usable, w, params) for w in (matcher.target, state.weights))
     if not left[0].shape[2] and not left[1].shape[2]:

@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from intertwine.align.linear import best_matrices, ranges
-from intertwine.align.scales import Scales, Slot, along, apply_factors
-from intertwine.align.search import State
-from intertwine.align.units import Forest, Spot, Unit, Weights
+from intertwine.orbit.action import Action
+from intertwine.orbit.matrices import best_matrices, ranges
+from intertwine.orbit.scales import Slot, along, apply_factors
+from intertwine.orbit.state import State
+from intertwine.orbit.units import Spot, Unit, Weights
 from intertwine.symmetry.classes import mix
 from intertwine.symmetry.scales import Kind
 
@@ -31,14 +32,14 @@ _NOTHING = 1e-20  # squared norms below this share of the largest hold no inform
 class Known:
     """Knowledge about the element that brings the weights of `state` onto `target`; grows unit by unit."""
 
-    def __init__(self, forest: Forest, scales: Scales, target: Weights, state: State) -> None:
-        self.forest, self.scales, self.target, self.state = forest, scales, target, state
-        s = self.structure = forest.structure
+    def __init__(self, action: Action, target: Weights, state: State) -> None:
+        self.scales, self.params, self.target, self.state = action.scales, action.params, target, state
+        s = self.structure = action.structure
         self._placed = np.ones(s.classes.count, bool)
-        for unit in forest.units:
+        for unit in action.forest.units:
             self._placed[unit.classes] = False
         self.rescaled = np.ones(len(s.scalings.kind_of), bool)
-        for kind in scales.kinds:
+        for kind in action.scales.kinds:
             free = (kind.real != 0).any(axis=1) | (kind.sign % 2 != 0).any(axis=1)
             self.rescaled[kind.scales[:, free]] = False
         # Linear axis -> projections of each block, where X acts and where X^-T acts.
@@ -64,14 +65,14 @@ class Known:
 
     def share(self, unit: Unit) -> float:
         """How much of the best weight that carries the unit is known along its other dimensions, 0 to 1."""
-        spots = [spot for spot in unit.spots if spot.param in self.scales.params]
+        spots = [spot for spot in unit.spots if spot.param in self.params]
         matrices = [spot for spot in spots if self.target[spot.param].dim() > 1]
         usable = [spot for spot in matrices or spots if self._clear(unit, spot)]
         return max((self._share(spot.slot) for spot in usable), default=0.0)
 
     def crossed_share(self, unit: Unit) -> float:
         """The same for a unit that unknown ones cross wherever it lies: how much of it no order changes."""
-        spots = [spot for spot in unit.spots if spot.param in self.scales.params]
+        spots = [spot for spot in unit.spots if spot.param in self.params]
         kept = ((spot, self._unordered(unit, spot)) for spot in spots)
         shares = (self._share(s.slot) * (g.max() + 1) / g.shape[1] for s, g in kept if g is not None)
         return float(max(shares, default=0.0))
@@ -79,7 +80,7 @@ class Known:
     def unordered(self, unit: Unit) -> Iterator[tuple[Tensor, Tensor]]:
         """Slices of a unit that unknown ones cross: sums, and sums of squares, over what they exchange."""
         for spot in unit.spots:
-            groups = self._unordered(unit, spot) if spot.param in self.scales.params else None
+            groups = self._unordered(unit, spot) if spot.param in self.params else None
             pair = self._both(spot.slot) if groups is not None else None
             if pair is not None and groups is not None:
                 index = torch.from_numpy(groups)[:, :, None]
@@ -116,7 +117,7 @@ class Known:
     def spots(self, unit: Unit) -> Iterator[tuple[Spot, Tensor, Tensor]]:
         """The spots that describe a unit, with what is seen of their slices in A and in B."""
         for spot in unit.spots:
-            if spot.param in self.scales.params and self._clear(unit, spot):
+            if spot.param in self.params and self._clear(unit, spot):
                 pair = self._both(spot.slot)
                 if pair is not None:
                     yield spot, spot.slices(pair[0]), spot.slices(pair[1])
@@ -200,7 +201,7 @@ class Known:
         """For every scale <a, a>, <b, b> and <a, b> over what is seen of the weights that carry it."""
         s, total = self.structure, np.zeros((3, len(self.rescaled)))
         for slot in sorted(unit.slots):
-            pair = self._both(slot) if slot[0] in self.scales.params and slot in s.span else None
+            pair = self._both(slot) if slot[0] in self.params and slot in s.span else None
             if pair is not None:
                 start, stop = s.span[slot]
                 usable = self.in_place[start:stop] & self.scales.free[start:stop]
