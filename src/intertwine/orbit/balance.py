@@ -120,7 +120,8 @@ class Balance:
     def _one_sided(self, entries: Array) -> Array:
         """+1 or -1 for the free scales that act on the entries with one sign only, else 0."""
         up, down = (abs(self.exponents).T @ entries + sign * (self.exponents.T @ entries) for sign in (1, -1))
-        return (up > 0).astype(float) - (down > 0)
+        answer: Array = (up > 0).astype(float) - (down > 0)
+        return answer
 
 
 def _has_two_sides(unit: Unit, params: frozenset[str]) -> bool:

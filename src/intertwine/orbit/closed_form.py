@@ -14,12 +14,12 @@ and a block (head) of a linear axis by the row spaces of M and R and by R'M, whi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from intertwine.ir.ledger import Ids
 from intertwine.orbit.action import Action
 from intertwine.orbit.evidence import Known
 from intertwine.orbit.matching import Solver, place_family
@@ -35,25 +35,13 @@ _Group = tuple[int, tuple[float, ...], tuple[int, ...]]  # component of scales, 
 _SETTLED: _Group = (-1, (), ())  # not rescaled, or rescaled already
 
 
-@dataclass(frozen=True)
-class Sent:
-    """Channel `here` of a unit goes to channel `there`."""
-
-    unit: Unit
-    here: int
-    there: int
-
-    def forbid(self, gains: np.ndarray, state: State) -> None:
-        """Every other channel is out of the question for the one that started at `here`."""
-        now = state.relabel[self.unit.classes.flat[self.here]]
-        here = int(np.flatnonzero(self.unit.classes.reshape(-1) == now)[0])
-        gains[np.arange(len(gains)) != self.there, here] = -_NEVER
+Colours = tuple[Ids, Ids]
 
 
-def bring_onto(action: Action, target: Weights, state: State, sent: Sent | None = None) -> bool:
+def bring_onto(action: Action, target: Weights, state: State, colours: Colours | None = None) -> bool:
     """Bring the weights of `state` onto `target`; False, with the state left midway, if no element does.
 
-    sent: ask for an element that sends one channel to another.
+    colours: for every class of the target and of the state; only channels of equal colours are matched.
     """
     known = Known(action, target, state)
     left, pending = list(action.forest.units), list[Unit]()
@@ -63,7 +51,7 @@ def bring_onto(action: Action, target: Weights, state: State, sent: Sent | None 
             shares = {unit.index: known.crossed_share(unit) for unit in left}
         unit = max(left, key=lambda u: shares[u.index])
         root = unit.lineage()[-1]
-        if not shares[unit.index] or not _match(known, root, sent):
+        if not shares[unit.index] or not _match(known, root, colours):
             return False
         found = [u for u in root.family() if shares.get(u.index, 0.0) >= shares[unit.index]]
         done = {u.index: u for v in found for u in v.lineage() if u.index in shares}
@@ -93,14 +81,17 @@ def _resolve(known: Known, unit: Unit) -> bool:
     return known.turn(unit) if unit.linear is not None else known.rescale(unit)
 
 
-def _match(known: Known, root: Unit, sent: Sent | None) -> bool:
+def _match(known: Known, root: Unit, colours: Colours | None) -> bool:
     """Permute a family as the known weights say; False if they disagree."""
     family = [unit for unit in root.family() if unit.moves]
     if not family:
         return True
     gains = {u.index: -disagreement(known, u) for u in family if u.linear is None}
-    if sent is not None and sent.unit.index in gains:
-        sent.forbid(gains[sent.unit.index], known.state)
+    if colours is not None:
+        for unit in (u for u in family if u.linear is None):
+            flat = unit.classes.reshape(-1)
+            there, here = colours[0][flat], colours[1][known.state.origin[flat]]
+            gains[unit.index] -= _NEVER * (there[:, None] != here)
     turns = {u.index: -_turned(known, u) for u in family if u.linear is not None}
     solver = Solver(gains, rotations=True, turns=turns)
     found = place_family(known.structure, root, solver)
@@ -202,14 +193,18 @@ def _turned(known: Known, unit: Unit) -> np.ndarray:
         if len(sides) == 2:
             found.append(_same_product(make, read))
     blocks, width = unit.classes.shape
-    return width * np.mean([1 - x.numpy() for x in found] or [np.zeros((blocks, blocks))], axis=0)
+    answer: np.ndarray = width * np.mean(
+        [1 - x.numpy() for x in found] or [np.zeros((blocks, blocks))], axis=0
+    )
+    return answer
 
 
 def _same_up_to_rotation(a: Tensor, b: Tensor) -> Tensor:
     """|A B'|_* / (|A| |B|) for every pair of blocks."""
     u, v = (x / x.norm(dim=(1, 2), keepdim=True).clamp_min(1e-300) for x in (a, b))
     nuclear = torch.linalg.matrix_norm(torch.einsum("ink,jmk->ijnm", u, v), "nuc")
-    return nuclear + _both(_is_zero(a), _is_zero(b))
+    answer: Tensor = nuclear + _both(_is_zero(a), _is_zero(b))
+    return answer
 
 
 def _same_row_space(a: Tensor, b: Tensor) -> Tensor:

@@ -110,9 +110,7 @@ def _by_invariants(matcher: Matcher, root: Unit, weights: Weights) -> Match:
                 out[spot.param] = rows.reshape(tensor.shape).movedim(0, spot.dim)
         return out
 
-    like = Matcher(
-        matcher.action, described(matcher.target), signs=False, rotations=matcher.rotations
-    )
+    like = Matcher(matcher.action, described(matcher.target), signs=False, rotations=matcher.rotations)
     return like.step(root, described(weights))
 
 

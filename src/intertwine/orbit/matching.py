@@ -126,15 +126,11 @@ class Matcher:
 def _best_of_signs(tables: Sequence[tuple[tuple[int, ...], Array]]) -> Array:
     """Entry by entry the largest signed sum of the tables over all x, sign = (-1)^(bits x)."""
     width = len(tables[0][0])
-    if len(tables) == 1:
-        return np.abs(tables[0][1])
-    if width > _PATTERNS:
-        return np.sum([np.abs(table) for _, table in tables], axis=0)
-    best: Array | None = None
-    for x in product((0, 1), repeat=width):
-        signed = np.sum([(1 - 2 * (np.dot(bits, x) % 2)) * table for bits, table in tables], axis=0)
-        best = signed if best is None else np.maximum(best, signed)
-    assert best is not None
+    patterns = list(product((0, 1), repeat=width)) if len(tables) > 1 and width <= _PATTERNS else []
+    signed = [
+        np.sum([(1 - 2 * (np.dot(bits, x) % 2)) * table for bits, table in tables], axis=0) for x in patterns
+    ]
+    best: Array = np.max(signed or [np.sum([np.abs(table) for _, table in tables], axis=0)], axis=0)
     return best
 
 
@@ -147,7 +143,8 @@ def assign(table: Array) -> Array:
     best: Array = table.argmax(axis=0)
     if np.bincount(best, minlength=len(table)).max() == 1:
         return best  # every column has its largest entry
-    return linear_sum_assignment(table.T, maximize=True)[1]
+    answer: Array = linear_sum_assignment(table.T, maximize=True)[1]
+    return answer
 
 
 def place_family(structure: Structure, root: Unit, solver: Solver) -> Match:

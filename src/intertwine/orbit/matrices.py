@@ -62,8 +62,10 @@ def balancing(make: Tensor, read: Tensor) -> Tensor:
         for side, exponent in ((make, -1), (read, 1)):
             left, values, _ = torch.linalg.svd(side, full_matrices=False)
             if values.shape[1] == x.shape[1] and (values[:, -1] > 1e-4 * values[:, 0]).all():
-                return (left * values[:, None, :] ** exponent) @ left.mT
-    return (basis.mT * torch.where(told, stretch, 1.0)[:, None, :]) @ basis
+                stretched: Tensor = (left * values[:, None, :] ** exponent) @ left.mT
+                return stretched
+    answer: Tensor = (basis.mT * torch.where(told, stretch, 1.0)[:, None, :]) @ basis
+    return answer
 
 
 def rotations(cross: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,18 +107,23 @@ def best_matrices(make: tuple[Tensor, Tensor], read: tuple[Tensor, Tensor], orth
         typical = values.sum(dim=1) / (values > 1e-9 * values[:, :1]).sum(dim=1).clamp_min(1)
         typical = torch.where(typical > 0, typical, 1.0)[:, None, None]
         inside = torch.where(told, inside, typical * (a @ b))
-    return u @ inside @ v.mT
+    answer: Tensor = u @ inside @ v.mT
+    return answer
 
 
 def ranges(rows: Tensor) -> np.ndarray:
     """(blocks, n, n): the orthogonal projections onto the ranges of (blocks, n, k) matrices."""
     values, vectors = torch.linalg.eigh(rows @ rows.mT)
     kept = (values > _UNTOLD * values[:, -1:].clamp_min(1e-300)).to(rows.dtype)
-    return ((vectors * kept[:, None, :]) @ vectors.mT).numpy()
+    answer: np.ndarray = ((vectors * kept[:, None, :]) @ vectors.mT).numpy()
+    return answer
 
 
 def whitened(rows: Tensor) -> Tensor:
     """(blocks, n, k): an orthonormal basis of the row space of each block, and rows of zeros."""
     values, vectors = torch.linalg.eigh(rows @ rows.mT)
     kept = values > _UNTOLD * values[:, -1:].clamp_min(1e-300)
-    return torch.where(kept, values.clamp_min(1e-300) ** -0.5, 0.0)[:, :, None] * (vectors.mT @ rows)
+    answer: Tensor = torch.where(kept, values.clamp_min(1e-300) ** -0.5, 0.0)[:, :, None] * (
+        vectors.mT @ rows
+    )
+    return answer

@@ -97,7 +97,8 @@ def _minimise(exponents: np.ndarray, quadratic: np.ndarray, linear: np.ndarray) 
 
     def value(t: np.ndarray) -> np.ndarray:
         log = t @ exponents.T
-        return (quadratic * np.exp(2 * log) - 2 * linear * np.exp(log)).sum(1)
+        answer: np.ndarray = (quadratic * np.exp(2 * log) - 2 * linear * np.exp(log)).sum(1)
+        return answer
 
     now = value(free)
     for _ in range(_STEPS):
@@ -136,7 +137,8 @@ def _enumerate(exponents: np.ndarray, agreement: np.ndarray) -> np.ndarray:
     r = exponents.shape[1]
     if r <= _ENUMERATED:
         patterns = 1 - 2 * ((np.array(list(product((0, 1), repeat=r))) @ exponents.T) % 2)
-        return patterns[(agreement @ patterns.T).argmax(axis=1)].astype(np.float64)
+        answer: np.ndarray = patterns[(agreement @ patterns.T).argmax(axis=1)].astype(np.float64)
+        return answer
     signs = np.ones_like(agreement)
     for _ in range(r):
         before = signs.copy()

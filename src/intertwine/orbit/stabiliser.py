@@ -2,8 +2,8 @@
 
 A generic model has none but the identity. Equal channels can be exchanged, alone or together with others (two
 branches with equal weights); directions of a linear axis that nothing reads can be turned. The permutations
-among them are found here: channels of equal norms at the point of least norm are candidates, and an element
-that sends one to the other is asked for in closed form (`bring_onto`) and checked on all weights.
+among them are found here: channels of one colour (`colours`) are candidates, and an element that sends one to
+the other is asked for in closed form (`bring_onto`) and checked on all weights.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor, nn
 
+from intertwine.ir.ledger import Ids
 from intertwine.orbit.action import Action, double
 from intertwine.orbit.balance import Balance
-from intertwine.orbit.closed_form import Sent, bring_onto
+from intertwine.orbit.closed_form import bring_onto
+from intertwine.orbit.colours import refine_colours
 from intertwine.orbit.units import Unit, Weights
 from intertwine.symmetry import Element, Symmetry
 from intertwine.symmetry.subgroup import find_subgroup
@@ -57,17 +59,17 @@ def find_stabiliser(model: nn.Module, symmetry: Symmetry, tolerance: float = TOL
     """The stabiliser of the weights of a model in its group, but for what rescales or turns alone."""
     weights = double(symmetry.weights(model))
     action = Action(find_subgroup(symmetry), {n for n, _ in model.named_parameters()} & set(weights))
-    balanced = action.state(weights)
-    Balance(action, limit=True)(balanced)
+    search = _Search(action, weights, tolerance)
+    (colours,) = refine_colours(action, search.balanced, [None])
     generators: list[Element] = []
     classes: dict[str, list[list[int]]] = {}
     for unit in action.forest.units:
         if not unit.permutes or unit.linear is not None:
             continue
         label = np.arange(unit.size)
-        for here, there in _candidates(unit, balanced.weights, tolerance):
+        for here, there in _alike(unit, colours):
             if label[here] != label[there]:
-                element = _exchanging(action, weights, Sent(unit, here, there), tolerance)
+                element = search.sending(*unit.classes.reshape(-1)[[here, there]].tolist())
                 if element is not None:
                     generators.append(element)
                     _join(label, unit, element)
@@ -77,29 +79,32 @@ def find_stabiliser(model: nn.Module, symmetry: Symmetry, tolerance: float = TOL
     return Stabiliser(tuple(generators), classes)
 
 
-def _candidates(unit: Unit, weights: Weights, tolerance: float) -> Iterator[tuple[int, int]]:
-    """Pairs of channels of one block whose slices have equal norms in every weight."""
-    norms = [spot.slices(weights[spot.param]).norm(dim=1) for spot in unit.spots if spot.param in weights]
-    if not norms:
-        return
-    rows = np.stack([n.numpy() / max(float(n.max()), 1e-300) for n in norms], axis=1)
+def _alike(unit: Unit, colours: Ids) -> Iterator[tuple[int, int]]:
+    """Pairs of channels of one block and one colour."""
     width = unit.classes.shape[1]
-    for start in range(0, unit.size, width):
-        apart = np.abs(rows[start : start + width, None] - rows[None, start : start + width]).max(axis=2)
-        for here, there in np.argwhere(np.triu(apart <= 10 * tolerance, 1)).tolist():
-            yield start + here, start + there
+    same = colours[unit.classes][:, :, None] == colours[unit.classes][:, None, :]
+    for block, here, there in np.argwhere(np.triu(same, 1)).tolist():
+        yield block * width + here, block * width + there
 
 
-def _exchanging(action: Action, weights: Weights, sent: Sent, tolerance: float) -> Element | None:
-    """An element that leaves the weights as they are and sends one channel to another."""
-    state = action.state(weights)
-    if not bring_onto(action, weights, state, sent):
-        return None
-    moved = apply_element(state.element, weights)
-    flat = sent.unit.classes.reshape(-1)
-    if state.relabel[flat[sent.here]] != flat[sent.there]:
-        return None
-    return state.element if all(_close(moved[n], w, tolerance) for n, w in weights.items()) else None
+class _Search:
+    """Elements that leave the weights as they are and send one class to another."""
+
+    def __init__(self, action: Action, weights: Weights, tolerance: float) -> None:
+        self.action, self.weights, self.tolerance = action, weights, tolerance
+        state = action.state(weights)
+        Balance(action, limit=True)(state)
+        self.balanced = state.weights
+
+    def sending(self, here: int, there: int) -> Element | None:
+        """One that sends `here` to `there`."""
+        after, before = refine_colours(self.action, self.balanced, [there, here])
+        state = self.action.state(self.weights)
+        if not bring_onto(self.action, self.weights, state, (after, before)) or state.relabel[here] != there:
+            return None
+        moved = apply_element(state.element, self.weights)
+        close = all(_close(moved[n], w, self.tolerance) for n, w in self.weights.items())
+        return state.element if close else None
 
 
 def _close(left: Tensor, right: Tensor, tolerance: float) -> bool:

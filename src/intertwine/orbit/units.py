@@ -234,4 +234,5 @@ def _exponents(s: Structure, unit: Unit, slot: tuple[str, int], where: Ids) -> I
     at = np.ones(int(where.max()) + 1, np.int64)
     known = rows < len(at)
     at[rows[known]] = np.broadcast_to(exponent[:, None], rows.shape)[known]
-    return at[where[0]]
+    answer: Ids = at[where[0]]
+    return answer
