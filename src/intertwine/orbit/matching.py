@@ -9,6 +9,7 @@ gives; a linear unit is matched by a rotation, whose gain is the nuclear norm.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from itertools import product
 
 import numpy as np
@@ -126,12 +127,14 @@ class Matcher:
 def _best_of_signs(tables: Sequence[tuple[tuple[int, ...], Array]]) -> Array:
     """Entry by entry the largest signed sum of the tables over all x, sign = (-1)^(bits x)."""
     width = len(tables[0][0])
-    patterns = list(product((0, 1), repeat=width)) if len(tables) > 1 and width <= _PATTERNS else []
-    signed = [
-        np.sum([(1 - 2 * (np.dot(bits, x) % 2)) * table for bits, table in tables], axis=0) for x in patterns
-    ]
-    best: Array = np.max(signed or [np.sum([np.abs(table) for _, table in tables], axis=0)], axis=0)
-    return best
+    if len(tables) == 1 or width > _PATTERNS:
+        bound: Array = np.sum([np.abs(table) for _, table in tables], axis=0)
+        return bound
+    signed = (
+        np.sum([(1 - 2 * (np.dot(bits, x) % 2)) * table for bits, table in tables], axis=0)
+        for x in product((0, 1), repeat=width)
+    )
+    return reduce(np.maximum, signed)
 
 
 def assign(table: Array) -> Array:
