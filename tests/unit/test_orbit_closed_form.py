@@ -17,10 +17,10 @@ from intertwine.cli.main import main
 from intertwine.errors import InputError
 from intertwine.orbit import Pair
 from intertwine.orbit.closed_form import bring_onto
-from intertwine.orbit.evidence import _solve, invert_bits
+from intertwine.orbit.evidence import _solve
 from intertwine.orbit.matrices import best_matrices, ranges
 from intertwine.orbit.same_graph import modules
-from intertwine.symmetry.scales import Kind
+from intertwine.symmetry.scales import Kind, invert_gf2
 
 
 class Net(nn.Module):
@@ -176,7 +176,7 @@ def test_bits_are_inverted() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
         rows = rng.integers(0, 2, (6, 4))
-        chosen, inverse = invert_bits(rows)
+        chosen, inverse = invert_gf2(rows)
         assert (rows[chosen] @ inverse % 2 == np.eye(len(chosen))).all()
         # Every row is a sum of the chosen ones.
         assert (rows @ inverse @ rows[chosen] % 2 == rows).all()

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from intertwine.align.repair import REPAIRS, Repair, has_norms, inputs_of, layer_statistics, repaired
+from intertwine.align.repair import REPAIRS, Repair, inputs_of, layer_statistics, repaired
 from intertwine.data.batches import Batches
 from intertwine.errors import DataError, InputError, ModelError
-from intertwine.merge.repair import reestimate_norms
+from intertwine.merge.repair import norms_of, reestimate_norms
 
 TS = tuple(k / 10 for k in range(11))
 
@@ -155,7 +155,7 @@ class Mixer:
         plain = mix(self.models, shares)
         if self.repair == "repair":
             return repaired(plain, self.ends, shares, self.data)
-        if self.repair == "reset" and has_norms(plain):
+        if self.repair == "reset" and norms_of(plain):
             return reestimate_norms(plain, inputs_of(self.data))
         return plain
 

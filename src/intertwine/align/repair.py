@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.data.batches import Batches
-from intertwine.merge.repair import reestimate_norms
+from intertwine.merge.repair import norms_of, reestimate_norms
 
 Repair = Literal["none", "reset", "repair"]
 REPAIRS = {
@@ -110,20 +110,13 @@ def repaired(
         wrapped = Corrected(copied.get_submodule(name), mean, deviation)  # type: ignore[arg-type]
         setattr(copied.get_submodule(parent), leaf, wrapped)
         fixed.append(wrapped)
-    renewed = reestimate_norms(copied, inputs_of(data)) if has_norms(copied) else copied
-    if not has_norms(copied):
+    renewed = reestimate_norms(copied, inputs_of(data)) if norms_of(copied) else copied
+    if not norms_of(copied):
         run(renewed, data)
     for layer in renewed.modules():
         if isinstance(layer, Corrected):
             layer.measuring = False
     return renewed
-
-
-def has_norms(model: nn.Module) -> bool:
-    """Whether the model holds batch norms with running statistics."""
-    return any(
-        isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats for m in model.modules()
-    )
 
 
 def inputs_of(data: Any) -> Iterable[Tensor]:

@@ -53,7 +53,7 @@ def classes_of(size: int, merges: Iterable[Merge]) -> list[list[int]]:
 class PlacePlan:
     """A place of the axis; `where` is None where channel c lies at position c.
 
-    scale: the factor of every channel before merging (a gauge of the axis's group), or None.
+    scale: the factor of every channel, or of every position, before merging (a gauge of the group), or None.
     """
 
     param: str
@@ -68,7 +68,7 @@ class PlacePlan:
         """The plain form of a place."""
         plain = place.where.shape[1] == 1 and bool((place.where[:, 0] == np.arange(len(place.where))).all())
         where = None if plain else tuple(tuple(row) for row in place.where.tolist())
-        factors = None if scale is None else tuple(scale.tolist())
+        factors = None if scale is None else tuple(scale.reshape(-1).tolist())
         return cls(place.param, place.dim, place.role, where, place.shift, factors)
 
     def place(self, size: int) -> Place:

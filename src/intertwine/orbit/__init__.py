@@ -8,15 +8,17 @@ Pair(symmetry, a, b)                the element that brings b onto a, in closed 
 
 from __future__ import annotations
 
-from intertwine.orbit.action import Action
+from intertwine.orbit.action import Action, double
 from intertwine.orbit.balance import Balance
 from intertwine.orbit.canonical import Canonical
 from intertwine.orbit.descent import search
+from intertwine.orbit.gauge import find_gauge
 from intertwine.orbit.isomorphism import Isomorphism, find_isomorphism
 from intertwine.orbit.matching import Matcher
 from intertwine.orbit.pair import SAME, Pair
 from intertwine.orbit.scales import along
 from intertwine.orbit.stabiliser import Stabiliser, automorphisms, find_stabiliser
+from intertwine.orbit.state import State
 from intertwine.orbit.units import Forest, Unit, Weights
 
 __all__ = [
@@ -29,10 +31,13 @@ __all__ = [
     "Matcher",
     "Pair",
     "Stabiliser",
+    "State",
     "Unit",
     "Weights",
     "along",
     "automorphisms",
+    "double",
+    "find_gauge",
     "find_isomorphism",
     "find_stabiliser",
     "search",

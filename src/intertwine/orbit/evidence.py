@@ -24,7 +24,7 @@ from intertwine.orbit.scales import Slot, along, apply_factors
 from intertwine.orbit.state import State
 from intertwine.orbit.units import Spot, Unit, Weights
 from intertwine.symmetry.classes import mix
-from intertwine.symmetry.scales import Kind
+from intertwine.symmetry.scales import Kind, invert_gf2
 
 _NOTHING = 1e-20  # squared norms below this share of the largest hold no information
 
@@ -272,36 +272,9 @@ def _solve(
         log_scale[rows] = ratio[rows][:, pattern] @ back.T @ kind.real.T
         reached = np.abs(kind.real @ back @ kind.real[pattern] - kind.real).max(axis=1, initial=0.0) < 1e-9
         bits = kind.sign % 2
-        chosen, inverse = invert_bits(bits[pattern])
+        chosen, inverse = invert_gf2(bits[pattern])
         x = (ab[rows][:, pattern][:, chosen] < 0) @ inverse.T
         sign[rows] = 1 - 2 * (x @ bits.T % 2)
         signs = (bits @ inverse @ bits[pattern][chosen] % 2 == bits).all(axis=1)
         known[rows] = reached & signs
     return log_scale, sign, known
-
-
-def invert_bits(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(chosen, T) over GF(2): as many independent rows S as there are, and T with S T = 1.
-
-    >>> chosen, inverse = invert_bits(np.array([[1, 1], [1, 1], [0, 1]]))
-    >>> chosen.tolist(), (np.array([[1, 1], [0, 1]]) @ inverse % 2).tolist()
-    ([0, 2], [[1, 0], [0, 1]])
-    """
-    basis: list[tuple[int, np.ndarray, np.ndarray]] = []  # pivot, reduced row, which chosen rows it sums
-    chosen: list[int] = []
-    for k, row in enumerate(rows):
-        rest, made = row.copy() % 2, np.zeros(len(rows), np.int64)
-        made[k] = 1
-        for pivot, other, sums in basis:
-            if rest[pivot]:
-                rest, made = rest ^ other, made ^ sums
-        if rest.any():
-            chosen.append(k)
-            pivot = int(rest.argmax())
-            basis = [
-                (p, o ^ rest, m ^ made) if o[pivot] else (p, o, m) for p, o, m in basis
-            ] + [(pivot, rest, made)]  # fmt: skip
-    inverse = np.zeros((rows.shape[1], len(chosen)), np.int64)
-    for pivot, _, made in basis:
-        inverse[pivot] = made[chosen]
-    return np.array(chosen, np.int64), inverse
