@@ -15,7 +15,7 @@ from intertwine.align import align
 from intertwine.align.interpolate import mix
 from intertwine.cli.main import main
 from intertwine.errors import InputError
-from intertwine.orbit import Pair
+from intertwine.orbit import Pairing
 from intertwine.orbit.closed_form import bring_onto
 from intertwine.orbit.evidence import _solve
 from intertwine.orbit.matrices import best_matrices, ranges
@@ -120,7 +120,7 @@ def test_the_orbit_is_found_without_a_search(build: Callable[[], nn.Module], see
     model, x = generic(build)
     symmetry = trace(model, x)
     other = act(model, symmetry.sample(seed))
-    pair = Pair(symmetry, model, other)
+    pair = Pairing(symmetry, model, other)
     state = pair.action.state(pair.b)
     assert pair.distance() > 0.1
     assert bring_onto(pair.action, pair.a, state)
@@ -134,7 +134,7 @@ def test_the_orbit_is_found_without_a_search(build: Callable[[], nn.Module], see
 def test_other_models_are_not_on_the_orbit() -> None:
     torch.manual_seed(0)
     a, b = (nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3)).double() for _ in range(2))
-    pair = Pair(trace(a, torch.zeros(1, 6).double()), a, b)
+    pair = Pairing(trace(a, torch.zeros(1, 6).double()), a, b)
     assert not bring_onto(pair.action, pair.a, pair.action.state(pair.b))
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from intertwine.align.activations import correlations
 from intertwine.errors import InputError
-from intertwine.orbit import SAME, Matcher, Pair, Unit, Weights, along, search
+from intertwine.orbit import SAME, Matcher, Pairing, Unit, Weights, along, search
 from intertwine.symmetry import Element, Symmetry
 
 By = Literal["weights", "activations", "both"]
@@ -92,7 +92,7 @@ def align(
     True
     """
     _check(by, group, restarts)
-    pair = Pair(symmetry, model_a, model_b)
+    pair = Pairing(symmetry, model_a, model_b)
     extra: Mapping[int, np.ndarray] = {}
     if by != "weights":
         if data is None:
@@ -104,7 +104,9 @@ def align(
 class _Candidates:
     """Elements that bring B onto A, each by a part of the group. extra: gains by activations, by units."""
 
-    def __init__(self, pair: Pair, by: By, extra: Mapping[int, np.ndarray], restarts: int, seed: int) -> None:
+    def __init__(
+        self, pair: Pairing, by: By, extra: Mapping[int, np.ndarray], restarts: int, seed: int
+    ) -> None:
         self.pair, self.by, self.restarts, self.seed = pair, by, restarts, seed
         self.action, self.units = pair.action, pair.action.forest.units
         self.alone = by == "activations"

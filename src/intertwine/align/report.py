@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from intertwine.align.align import Alignment, align
-from intertwine.orbit import Pair
+from intertwine.orbit import Pairing
 from intertwine.symmetry import Symmetry
 from intertwine.symmetry.transform import identity
 
@@ -55,7 +55,7 @@ def alignment_report(
     >>> report.rest < 1e-9 and report.scaling > 0
     True
     """
-    pair = Pair(symmetry, model_a, model_b)
+    pair = Pairing(symmetry, model_a, model_b)
     full = alignment or align(model_a, model_b, symmetry, restarts=restarts, seed=seed)
     alone = align(model_a, model_b, symmetry, group="permutation", restarts=restarts, seed=seed)
     base, g = identity(symmetry.structure), full.element

@@ -3,7 +3,7 @@
 find_isomorphism(a, b, symmetry)    is b on the orbit of a, and which element carries a there
 automorphisms(model, symmetry)      the stabiliser: channels that can be exchanged without a change of weights
 Canonical(action, reference)        one point for each orbit
-Pair(symmetry, a, b)                the element that brings b onto a, in closed form or by a search
+Pairing(symmetry, a, b)                the element that brings b onto a, in closed form or by a search
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from intertwine.orbit.descent import search
 from intertwine.orbit.gauge import find_gauge
 from intertwine.orbit.isomorphism import Isomorphism, find_isomorphism
 from intertwine.orbit.matching import Matcher
-from intertwine.orbit.pair import SAME, Pair
+from intertwine.orbit.pair import SAME, Pairing
 from intertwine.orbit.scales import along
 from intertwine.orbit.stabiliser import Stabiliser, automorphisms, find_stabiliser
 from intertwine.orbit.state import State
@@ -29,7 +29,7 @@ __all__ = [
     "Forest",
     "Isomorphism",
     "Matcher",
-    "Pair",
+    "Pairing",
     "Stabiliser",
     "State",
     "Unit",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from intertwine.orbit.action import double
-from intertwine.orbit.pair import Pair
+from intertwine.orbit.pair import Pairing
 from intertwine.orbit.units import Weights
 from intertwine.symmetry import Element, Symmetry
 
@@ -62,7 +62,7 @@ def find_isomorphism(
     >>> find_isomorphism(mlp, other, symmetry).axis
     '0'
     """
-    pair = Pair(symmetry, model_b, model_a)
+    pair = Pairing(symmetry, model_b, model_a)
     element = pair.on_orbit() or pair.searched(restarts=restarts, seed=seed)
     moved = {**_others(model_a, symmetry), **pair.moved(element)}
     weight, error = _worst(moved, {**_others(model_b, symmetry), **pair.a})

@@ -31,7 +31,7 @@ from intertwine.symmetry.transform import apply_element
 SAME = 0.05  # relative distance below which B is taken for a model on the orbit of A
 
 
-class Pair:
+class Pairing:
     """a: the weights that stay; b: those that are brought onto them. Raises `InputError` if graphs differ."""
 
     def __init__(self, symmetry: Symmetry, model_a: nn.Module, model_b: nn.Module) -> None:

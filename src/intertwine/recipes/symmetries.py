@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intertwine.recipes import Claim, Outcome, Progress, Recipe
+from intertwine.recipes import Claim, Outcome, Progress, Reproduction
 from intertwine.recipes.nets import Net, load_net_data, train_net
 from intertwine.recipes.pages import write_outcome
 
@@ -297,9 +297,9 @@ _OTHERS: tuple[tuple[str, str, str, Any], ...] = (
 )
 
 
-def _recipe(short: str, where: str, title: str, make: Any, *fixed: Any) -> Recipe:
+def _recipe(short: str, where: str, title: str, make: Any, *fixed: Any) -> Reproduction:
     name = f"symmetry-{short}"
-    return Recipe(name, title, f"source 002, {where}", partial(make, name, title, *fixed))
+    return Reproduction(name, title, f"source 002, {where}", partial(make, name, title, *fixed))
 
 
 RECIPES = (
