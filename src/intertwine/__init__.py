@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from importlib import metadata as _metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,8 @@ from intertwine.symmetry import (
 
 if TYPE_CHECKING:
     from torch import nn
+
+__version__ = _metadata.version("intertwine")
 
 
 def load(path: str | Path, *, run_code: bool = False, source: str | None = None) -> nn.Module:

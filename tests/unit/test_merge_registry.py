@@ -54,3 +54,12 @@ def test_names_and_hints_come_from_the_registry() -> None:
     with pytest.raises(InputError, match="magnitude has no parameter 'end'"):
         plan_merge(mlp, symmetry, method="magnitude", beta=0.1, parameters={"end": "last"})
     assert next(iter(METHODS)) == "moments"
+
+
+def test_a_plan_and_an_element_print_on_one_line() -> None:
+    mlp = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 3))
+    symmetry = trace(mlp, torch.zeros(1, 64))
+    plan = plan_merge(mlp, symmetry, method="magnitude", target_params=0.5, check=False)
+    assert repr(plan) == f"MergePlan(magnitude, 1 axes, 512 -> {plan.axes[0].width} channels)"
+    assert repr(symmetry.identity()) == "Element(channels moved: 0, positions rescaled: 0, axes turned: 0)"
+    assert "channels moved: 5" in repr(symmetry.sample(0)) and len(repr(symmetry.sample(0))) < 100

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from intertwine import act, trace
-from intertwine.align import align
-from intertwine.align.interpolate import mix
+from intertwine.align import align, mix
 from intertwine.cli.main import main
 from intertwine.errors import InputError
 from intertwine.orbit import Pairing

@@ -1,6 +1,7 @@
 """Merge channels of any model: Iterative Feature Merging and better, with a real smaller model at the end."""
 
 import intertwine.merge.methods  # noqa: F401  registers them
+from intertwine.merge._widen import widen
 from intertwine.merge.decide import PAPER_BETAS, Options, Planner, plan_merge
 from intertwine.merge.equivalence import feature_complexity
 from intertwine.merge.plan import AxisPlan, Merge, MergePlan
@@ -8,7 +9,6 @@ from intertwine.merge.registry import METHODS, MergeMethod, Parameter, merge_met
 from intertwine.merge.repair import reestimate_norms
 from intertwine.merge.shrink import apply_merge
 from intertwine.merge.storage import flops_of, load_merged, save_merged
-from intertwine.merge.widen import widen
 
 __all__ = [
     "METHODS",

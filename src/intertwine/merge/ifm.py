@@ -24,6 +24,7 @@ from intertwine.merge.plan import Merge, classes_of
 from intertwine.merge.working import Target, Working, gram
 
 Progress = Callable[[int], None]
+Weights = dict[str, Tensor]
 
 
 def coefficients(sums_first: bool, keep: float, drop: float) -> list[Pair]:
@@ -182,11 +183,7 @@ class Interleaved:
 
 
 def merge_interleaved(
-    targets: Sequence[Target],
-    weights: dict[str, Tensor],
-    beta: float,
-    max_ratio: float,
-    progress: Progress | None = None,
+    targets: Sequence[Target], weights: Weights, beta: float, max_ratio: float, progress: Progress | None = None
 ) -> list[tuple[Merge, ...]]:
     """One merge on every axis a round; an axis stops for good in round max_ratio times its width."""
     engine = Interleaved(targets, weights)
@@ -206,11 +203,7 @@ def merge_interleaved(
 
 
 def merge_layerwise(
-    targets: Sequence[Target],
-    weights: dict[str, Tensor],
-    beta: float,
-    max_ratio: float,
-    progress: Progress | None = None,
+    targets: Sequence[Target], weights: Weights, beta: float, max_ratio: float, progress: Progress | None = None
 ) -> list[tuple[Merge, ...]]:
     """Algorithm 1: finish an axis, change the weights, go to the next."""
     working, found = Working(targets, weights), []

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from intertwine.align.align import Alignment, align
+from intertwine.align._align import Alignment, align
 from intertwine.orbit import Pairing
 from intertwine.symmetry import Symmetry
 from intertwine.symmetry.transform import identity

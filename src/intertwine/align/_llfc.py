@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intertwine.align.interpolate import mix
+from intertwine.align._interpolate import mix
 from intertwine.data.batches import Batches
 from intertwine.similarity.collect import Runner
 

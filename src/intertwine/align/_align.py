@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import nn
 
-from intertwine.align.activations import correlations
+from intertwine.align._activations import correlations
 from intertwine.errors import InputError
 from intertwine.orbit import SAME, Matcher, Pairing, Unit, Weights, along, search
 from intertwine.symmetry import Element, Symmetry

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from intertwine.align.repair import REPAIRS, Repair, inputs_of, layer_statistics, repaired
+from intertwine.align._repair import REPAIRS, Repair, inputs_of, layer_statistics, repaired
 from intertwine.data.batches import Batches
 from intertwine.errors import DataError, InputError, ModelError
 from intertwine.merge.repair import norms_of, reestimate_norms
