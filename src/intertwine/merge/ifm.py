@@ -183,8 +183,9 @@ class Interleaved:
 
 
 def merge_interleaved(
-    targets: Sequence[Target], weights: Weights, beta: float, max_ratio: float, progress: Progress | None = None
-) -> list[tuple[Merge, ...]]:
+    targets: Sequence[Target], weights: Weights, beta: float, max_ratio: float,
+    progress: Progress | None = None,
+) -> list[tuple[Merge, ...]]:  # fmt: skip
     """One merge on every axis a round; an axis stops for good in round max_ratio times its width."""
     engine = Interleaved(targets, weights)
     merges: list[list[Merge]] = [[] for _ in targets]
@@ -203,8 +204,9 @@ def merge_interleaved(
 
 
 def merge_layerwise(
-    targets: Sequence[Target], weights: Weights, beta: float, max_ratio: float, progress: Progress | None = None
-) -> list[tuple[Merge, ...]]:
+    targets: Sequence[Target], weights: Weights, beta: float, max_ratio: float,
+    progress: Progress | None = None,
+) -> list[tuple[Merge, ...]]:  # fmt: skip
     """Algorithm 1: finish an axis, change the weights, go to the next."""
     working, found = Working(targets, weights), []
     for k, target in enumerate(targets):
