@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import Symmetry, act, trace
-from intertwine.orbit import Action, Balance
+from intertwine.orbit import Balance, GroupAction
 from intertwine.orbit.matrices import balancing, least_norm
 from intertwine.orbit.state import State
 from intertwine.symmetry.subgroup import find_subgroup
@@ -47,7 +47,7 @@ def balanced(
     symmetry: Symmetry, model: nn.Module, limit: bool = False
 ) -> tuple[State, dict[str, Tensor], frozenset[str]]:
     group = find_subgroup(symmetry)
-    action = Action(group, dict(model.named_parameters()))
+    action = GroupAction(group, dict(model.named_parameters()))
     weights = {name: tensor.detach() for name, tensor in symmetry.weights(model).items()}
     state = action.state(weights)
     Balance(action, limit=limit)(state)

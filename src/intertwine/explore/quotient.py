@@ -10,7 +10,7 @@ from torch import Tensor
 
 from intertwine.explore.known import KnownSymmetry
 from intertwine.explore.search import EquivalenceSample
-from intertwine.orbit import Action, Canonical
+from intertwine.orbit import Canonical, GroupAction
 
 
 class Quotient:
@@ -20,7 +20,7 @@ class Quotient:
         self.known = known
         theta = known.objective.theta
         self._layout = known.objective.layout
-        action = Action(known.group, set(self._layout.names) & set(known.symmetry.shapes))
+        action = GroupAction(known.group, set(self._layout.names) & set(known.symmetry.shapes))
         self._canonical = Canonical(action, self._weights(theta), _rounding(theta))
         self.reference = self._vector({**self._weights(theta), **self._canonical.reference})
 

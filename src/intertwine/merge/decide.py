@@ -18,7 +18,7 @@ from intertwine.merge.plan import AxisPlan, MergePlan, PlacePlan
 from intertwine.merge.readers import Reading, find_readings, measure_moments, propagate_moments
 from intertwine.merge.registry import Progress, all_parameters, find_method
 from intertwine.merge.rigid import Inputs, find_rigid
-from intertwine.orbit import Action, State, double, find_gauge
+from intertwine.orbit import GroupAction, State, double, find_gauge
 from intertwine.symmetry import Axis, Symmetry
 from intertwine.symmetry.subgroup import find_subgroup
 
@@ -208,7 +208,7 @@ class Planner:
     def _gauge(self) -> State:
         """The model at its canonical point, where distances are invariant."""
         params = {name for name, _ in self.model.named_parameters()} & set(self.weights)
-        return find_gauge(Action(find_subgroup(self.symmetry), params), double(self.weights))
+        return find_gauge(GroupAction(find_subgroup(self.symmetry), params), double(self.weights))
 
     @cached_property
     def canonical(self) -> Mapping[str, Tensor]:

@@ -8,7 +8,7 @@ Pairing(symmetry, a, b)                the element that brings b onto a, in clos
 
 from __future__ import annotations
 
-from intertwine.orbit.action import Action, double
+from intertwine.orbit.action import GroupAction, double
 from intertwine.orbit.balance import Balance
 from intertwine.orbit.canonical import Canonical
 from intertwine.orbit.descent import search
@@ -23,10 +23,10 @@ from intertwine.orbit.units import Forest, Unit, Weights
 
 __all__ = [
     "SAME",
-    "Action",
     "Balance",
     "Canonical",
     "Forest",
+    "GroupAction",
     "Isomorphism",
     "Matcher",
     "Pairing",

@@ -13,7 +13,7 @@ from intertwine.orbit.units import Forest, Weights, find_units
 from intertwine.symmetry.subgroup import Subgroup
 
 
-class Action:
+class GroupAction:
     """forest: what can be moved on its own. scales: what can be rescaled. params: the weights that count."""
 
     def __init__(self, group: Subgroup, params: Iterable[str]) -> None:

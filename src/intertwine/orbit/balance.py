@@ -17,7 +17,7 @@ from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
 from intertwine.ir.ledger import Ids
-from intertwine.orbit.action import Action
+from intertwine.orbit.action import GroupAction
 from intertwine.orbit.matrices import balancing, least_norm, stacked
 from intertwine.orbit.state import State
 from intertwine.orbit.units import Unit
@@ -35,7 +35,7 @@ class Balance:
     read a dead channel. No element leads to the limit, so then only the weights of the state count.
     """
 
-    def __init__(self, action: Action, *, limit: bool = False) -> None:
+    def __init__(self, action: GroupAction, *, limit: bool = False) -> None:
         self.structure, self.params, self.limit = action.structure, action.params, limit
         self.linear = [unit for unit in action.forest.units if _has_two_sides(unit, action.params)]
         self.log_scales = action.scales.group.log_scales

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from intertwine.orbit.action import Action
+from intertwine.orbit.action import GroupAction
 from intertwine.orbit.balance import Balance
 from intertwine.orbit.closed_form import bring_onto
 from intertwine.orbit.descent import descend, propagate, rotate
@@ -27,7 +27,7 @@ _SAME = 1e-5  # distance, in norms of the reference, up to which weights count a
 class Canonical:
     """`canonical(weights)`: the point of least norm on their orbit that is nearest to `reference`'s."""
 
-    def __init__(self, action: Action, reference: Weights, exact: float = 1e-12) -> None:
+    def __init__(self, action: GroupAction, reference: Weights, exact: float = 1e-12) -> None:
         self.action = action
         self._balance = Balance(action, limit=True)
         self.reference = self._balanced(reference, exact).weights

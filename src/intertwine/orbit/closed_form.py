@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from intertwine.ir.ledger import Ids
-from intertwine.orbit.action import Action
+from intertwine.orbit.action import GroupAction
 from intertwine.orbit.evidence import Known
 from intertwine.orbit.matching import Solver, place_family
 from intertwine.orbit.matrices import whitened
@@ -38,7 +38,7 @@ _SETTLED: _Group = (-1, (), ())  # not rescaled, or rescaled already
 Colours = tuple[Ids, Ids]
 
 
-def bring_onto(action: Action, target: Weights, state: State, colours: Colours | None = None) -> bool:
+def bring_onto(action: GroupAction, target: Weights, state: State, colours: Colours | None = None) -> bool:
     """Bring the weights of `state` onto `target`; False, with the state left midway, if no element does.
 
     colours: for every class of the target and of the state; only channels of equal colours are matched.

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from intertwine.ir.ledger import Ids
-from intertwine.orbit.action import Action
+from intertwine.orbit.action import GroupAction
 from intertwine.orbit.scales import along, apply_factors
 from intertwine.orbit.units import Weights
 
 _ALIKE = 1e-5  # relative difference up to which two sums count as equal
 
 
-def refine_colours(action: Action, weights: Weights, marks: Sequence[int | None]) -> list[Ids]:
+def refine_colours(action: GroupAction, weights: Weights, marks: Sequence[int | None]) -> list[Ids]:
     """For every mark the colours of all classes, if the marked class has one of its own.
 
     Colours of different marks can be compared: an automorphism that sends one marked class to the other keeps
@@ -41,7 +41,7 @@ def refine_colours(action: Action, weights: Weights, marks: Sequence[int | None]
     return list(colours)
 
 
-def _all_sums(action: Action, weights: Weights, numbers: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+def _all_sums(action: GroupAction, weights: Weights, numbers: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
     """For every dimension of every weight, (marks, classes): the weighted sum of squares of each class."""
     s, found = action.structure, []
     classes, positions = s.coordinate_class, s.coordinate_slot

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from intertwine.orbit.action import Action
+from intertwine.orbit.action import GroupAction
 from intertwine.orbit.matrices import best_matrices, ranges
 from intertwine.orbit.scales import Slot, along, apply_factors
 from intertwine.orbit.state import State
@@ -32,7 +32,7 @@ _NOTHING = 1e-20  # squared norms below this share of the largest hold no inform
 class Known:
     """Knowledge about the element that brings the weights of `state` onto `target`; grows unit by unit."""
 
-    def __init__(self, action: Action, target: Weights, state: State) -> None:
+    def __init__(self, action: GroupAction, target: Weights, state: State) -> None:
         self.scales, self.params, self.target, self.state = action.scales, action.params, target, state
         s = self.structure = action.structure
         self._placed = np.ones(s.classes.count, bool)

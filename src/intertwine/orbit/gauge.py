@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from intertwine.orbit.action import Action
+from intertwine.orbit.action import GroupAction
 from intertwine.orbit.balance import Balance
 from intertwine.orbit.scales import Slot, along
 from intertwine.orbit.state import State
@@ -20,7 +20,7 @@ from intertwine.orbit.units import Unit, Weights
 from intertwine.symmetry.scales import invert_gf2
 
 
-def find_gauge(action: Action, weights: Weights) -> State:
+def find_gauge(action: GroupAction, weights: Weights) -> State:
     """The canonical point of the orbit or of its limit, up to permutations and rotations, with its scales."""
     state = action.state(weights)
     Balance(action, limit=True)(state)
@@ -32,7 +32,7 @@ def find_gauge(action: Action, weights: Weights) -> State:
     return state
 
 
-def _choose_signs(action: Action, state: State, unit: Unit, done: set[int]) -> None:
+def _choose_signs(action: GroupAction, state: State, unit: Unit, done: set[int]) -> None:
     """Make positive what decides, one slot after the other as long as signs are free."""
     s, scales = action.structure, action.scales
     which = scales.components(unit.classes)
@@ -62,7 +62,7 @@ def _choose_signs(action: Action, state: State, unit: Unit, done: set[int]) -> N
         state.rescale(np.zeros(len(at)), at, unit.slots)
 
 
-def _deciding(action: Action, unit: Unit, done: set[int]) -> Iterator[Slot]:
+def _deciding(action: GroupAction, unit: Unit, done: set[int]) -> Iterator[Slot]:
     """The dimensions that may decide the signs of a unit: vectors first, then settled matrices."""
     slots = [slot for slot in sorted(unit.slots) if slot[0] in action.params]
     shapes = action.structure.inference.shapes

@@ -17,7 +17,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from intertwine.ir.ledger import Ids
-from intertwine.orbit.action import Action
+from intertwine.orbit.action import GroupAction
 from intertwine.orbit.matrices import rotations
 from intertwine.orbit.scales import sign_blocks
 from intertwine.orbit.state import Match
@@ -40,7 +40,7 @@ class Matcher:
 
     def __init__(
         self,
-        action: Action,
+        action: GroupAction,
         target: Weights,
         *,
         signs: bool = True,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import InputError
-from intertwine.orbit.action import Action, double
+from intertwine.orbit.action import GroupAction, double
 from intertwine.orbit.balance import Balance
 from intertwine.orbit.closed_form import bring_onto
 from intertwine.orbit.descent import search
@@ -45,7 +45,7 @@ class Pairing:
         self.a, self.b = (double(weights) for weights in raw)
         self.rounding = 2 * max((torch.finfo(t.dtype).eps for w in raw for t in w.values()), default=0.0)
         named = {name for name, _ in model_a.named_parameters()}
-        self.action = Action(find_subgroup(symmetry), named & set(self.a))
+        self.action = GroupAction(find_subgroup(symmetry), named & set(self.a))
         self._moved: tuple[Element, dict[str, Tensor]] | None = None
 
     def on_orbit(self) -> Element | None:

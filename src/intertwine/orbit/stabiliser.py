@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from intertwine.ir.ledger import Ids
-from intertwine.orbit.action import Action, double
+from intertwine.orbit.action import GroupAction, double
 from intertwine.orbit.balance import Balance
 from intertwine.orbit.closed_form import bring_onto
 from intertwine.orbit.colours import refine_colours
@@ -58,7 +58,7 @@ def automorphisms(
 def find_stabiliser(model: nn.Module, symmetry: Symmetry, tolerance: float = TOLERANCE) -> Stabiliser:
     """The stabiliser of the weights of a model in its group, but for what rescales or turns alone."""
     weights = double(symmetry.weights(model))
-    action = Action(find_subgroup(symmetry), {n for n, _ in model.named_parameters()} & set(weights))
+    action = GroupAction(find_subgroup(symmetry), {n for n, _ in model.named_parameters()} & set(weights))
     search = _Search(action, weights, tolerance)
     (colours,) = refine_colours(action, search.balanced, [None])
     generators: list[Element] = []
@@ -90,7 +90,7 @@ def _alike(unit: Unit, colours: Ids) -> Iterator[tuple[int, int]]:
 class _Search:
     """Elements that leave the weights as they are and send one class to another."""
 
-    def __init__(self, action: Action, weights: Weights, tolerance: float) -> None:
+    def __init__(self, action: GroupAction, weights: Weights, tolerance: float) -> None:
         self.action, self.weights, self.tolerance = action, weights, tolerance
         state = action.state(weights)
         Balance(action, limit=True)(state)
