@@ -65,7 +65,7 @@ def read_broden(folder: Path, *, size: int | None = None, limit: int | None = No
     names = tuple(row["name"] for row in labels)
     repeated = {name for name, times in Counter(names).items() if times > 1}
     names = tuple(f"{n} ({k})" if n in repeated else n for n, k in zip(names, kinds, strict=True))
-    return ConceptSet(str(folder), len(index), shape, names, kinds, image, annotation).checked()  # type: ignore[arg-type]
+    return ConceptSet(str(folder), len(index), shape, names, kinds, image, annotation).checked()
 
 
 def _category(text: str) -> str:

@@ -155,7 +155,7 @@ def _read(
     for k, (turn, level, count) in enumerate(zip(turns, levels, counts, strict=True)):
         best = count.iou(area).max(1)
         iou, concept = best.values.numpy(), best.indices.numpy()
-        best_units = np.argsort(-iou, kind="stable")[:examples] if k in shown else []
+        best_units = np.argsort(-iou, kind="stable")[: examples if k in shown else 0]
         readings.append(Reading(
             layer, turn.by, turn.alpha, turn.draw, iou, concept, concepts.names, concepts.categories,
             threshold,

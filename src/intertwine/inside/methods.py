@@ -25,7 +25,7 @@ from intertwine.inside.backward import Backward
 
 T = TypeVar("T")
 COMPLETE = 0.01  # integrated gradients are refined until they miss F(x) - F(b) by less than this
-_MOST_STEPS = 256
+_MOST_STEPS = 1024
 
 
 @dataclass(frozen=True, eq=False)

@@ -175,8 +175,8 @@ class Network:
         """The last value inside the residual block that ends at a value: what its sum adds to the skip."""
         named = {self._surgeon.node(v.name): v.name for v in self.values}
         node = self._surgeon.node(name)
-        while len([n for n in node.all_input_nodes if n in named or n.all_input_nodes]) == 1:
-            node = next(n for n in node.all_input_nodes if n in named or n.all_input_nodes)
+        while len(node.all_input_nodes) == 1 and _shape(node.all_input_nodes[0]) == _shape(node):
+            node = node.all_input_nodes[0]  # an activation or a copy of the sum
         arms = [n for n in node.all_input_nodes if n in named or n.all_input_nodes]
         if len(arms) == 2:
             left, right = (_ancestors(arm) for arm in arms)
@@ -214,6 +214,10 @@ class Network:
     def _rectified(self, name: str) -> bool:
         rule = find_rule(self._surgeon.node(name).target)
         return rule is not None and rule.backward == "rectifier"
+
+
+def _shape(node: fx.Node) -> tuple[int, ...]:
+    return tuple(getattr(node.meta.get("val"), "shape", ()))
 
 
 def _ancestors(node: fx.Node) -> set[fx.Node]:

@@ -53,9 +53,9 @@ def load_subject(folder: Path, quick: bool, progress: Progress) -> tuple[nn.Modu
     if found is not None:
         data = load_data(f"parquet:{find_cifar10() / 'test.parquet'}", normalize="cifar10", limit=_IMAGES)
         return zoo.load_weights(zoo.build("vgg16"), found).eval(), data, "cifar10", found.name
-    net = Net("vgg16", "cifar10", "ifm")
-    splits = load_net_data(net)
-    model, run = train_net(net, splits, folder, 0, progress)
+    source = Net("vgg16", "cifar10", "ifm")
+    splits = load_net_data(source)
+    model, run = train_net(source, splits, folder, 0, progress)
     return model, splits.test.take(_IMAGES), "cifar10", f"trained here ({run.name})"
 
 
