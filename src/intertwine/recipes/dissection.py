@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from intertwine.train import Splits
 
 NETS = {
-    "ResNet": Net("resnet20", "shapes", "digits", {"width": 12}, 6),
-    "open ResNet": Net("resnet20-open", "shapes", "digits", {"width": 12}, 6),
-    "ConvNeXt": Net("convnext-cifar", "shapes", "digits", {"width": 16}, 6, 0.02),
+    "ResNet": Net("resnet20", "shapes", "digits", {"width": 8}, 5),
+    "open ResNet": Net("resnet20-open", "shapes", "digits", {"width": 8}, 5),
+    "ConvNeXt": Net("convnext-cifar", "shapes", "digits", {"width": 16}, 5, 0.02),
 }
-SEEDS, DRAWS, PICTURES, TRAINED_ON = 2, 2, 400, 1000
+SEEDS, DRAWS, PICTURES, TRAINED_ON = 2, 2, 300, 800
 POWERS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 THREE = (0.0, 0.4, 1.0)  # the powers of figures 20 to 25
 BRODEN = ("data/broden1_224", "data/broden", "~/data/broden1_224")
