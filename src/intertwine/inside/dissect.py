@@ -62,11 +62,11 @@ def dissect(
     how many of the best units are shown with their images, in the first, middle and last basis.
 
     >>> from intertwine.data.concepts import load_concepts
-    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(4)).eval()
-    >>> found = dissect(net, load_concepts("shapes:12:32"), "1", rotate="group")
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 2)).eval()
+    >>> found = dissect(net, load_concepts("shapes:12:16"), "1", rotate="group")
     >>> own, moved = found.readings
-    >>> sorted(own.iou.tolist()) == sorted(moved.iou.tolist())
-    True
+    >>> found.groups["1"], sorted(own.iou.tolist()) == sorted(moved.iou.tolist())
+    ('permutation, positive scales', True)
     """
     if rotate not in ROTATE:
         raise InputError(f"no rotation named {rotate!r}", do=f"use {', '.join(ROTATE)}")
