@@ -1,4 +1,4 @@
-"""The recipes of attribution and dissection on what ships with the package, and nets trained for one epoch."""
+"""The recipes of attribution and dissection: on what ships, and on a net trained for one epoch."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def load_published(progress: Progress) -> tuple[dict[str, list[Subject]], Concep
 
 def dissect_all(
     folder: Path, quick: bool, progress: Progress, *, inside: bool = False, rotate: str = "orthogonal",
-    powers: tuple[float, ...] = POWERS, only: str | None = None, examples: int = 0,
+    powers: tuple[float, ...] | None = None, only: str | None = None, examples: int = 0,
 ) -> tuple[dict[str, list[Dissection]], dict[str, Any]]:  # fmt: skip
     """Net -> one dissection a seed; and the accuracies."""
     from intertwine.data.concepts import load_concepts
@@ -145,8 +145,8 @@ def dissect_all(
         for seed, subject in enumerate(seeds):
             progress(seed, len(seeds), f"dissecting {label}")
             found.setdefault(label, []).append(dissect(
-                subject.model, concepts, subject.at, rotate=rotate, powers=powers, draws=DRAWS, inside=inside,
-                seed=100 * seed, examples=examples,
+                subject.model, concepts, subject.at, rotate=rotate, powers=powers or POWERS, draws=DRAWS,
+                inside=inside, seed=100 * seed, examples=examples,
             ))  # fmt: skip
     facts = {
         f"accuracy of {label}": [s.accuracy for s in seeds]
