@@ -14,10 +14,10 @@ from torch.nn import functional as F
 
 from intertwine import act, dissect, trace
 from intertwine.cli import main
+from intertwine.data.concept_set import Annotation, ConceptSet
 from intertwine.data.concepts import load_concepts
 from intertwine.data.shapes import CATEGORIES, NAMES, THINGS, draw, shapes
 from intertwine.errors import DataError, NotFound, Unsupported
-from intertwine.inside.concepts import Annotation, ConceptSet
 from intertwine.inside.network import Network
 from intertwine.inside.quantile import Quantile
 from intertwine.inside.rotations import Geodesic, random_rotation

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from intertwine.data.concept_set import Annotation, ConceptSet
 from intertwine.data.decode import decode
 from intertwine.data.masks import mask_labels
 from intertwine.errors import DataError
-from intertwine.inside.concepts import Annotation, ConceptSet
 
 _SAME = {"color": "colour"}
 _FIELDS = {"image", "split", "ih", "iw", "sh", "sw"}

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from intertwine.data.broden import read_broden
+from intertwine.data.concept_set import Annotation, ConceptSet, join
 from intertwine.data.decode import decode
 from intertwine.data.files import IMAGE_SUFFIXES, assert_file
 from intertwine.data.masks import mask_labels
 from intertwine.data.normalize import parse_normalize
 from intertwine.data.shapes import shapes
 from intertwine.errors import DataError, MissingExtra
-from intertwine.inside.concepts import Annotation, ConceptSet, join
 
 _NOTHING = ("void", "unlabelled", "unlabeled", "ignore", "none")
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from intertwine.inside.concepts import Annotation, ConceptSet
+from intertwine.data.concept_set import Annotation, ConceptSet
 
 COLOURS = {
     "red": (205, 50, 45), "green": (60, 160, 70), "blue": (55, 90, 200), "yellow": (230, 200, 60),

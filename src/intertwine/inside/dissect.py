@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intertwine.data.concept_set import ConceptSet
 from intertwine.errors import InputError
-from intertwine.inside.concepts import ConceptSet
 from intertwine.inside.dissection import Dissection, Example, Reading
 from intertwine.inside.network import Basis, Network, open_network
 from intertwine.inside.overlap import Overlap, concept_area, unit_masks
@@ -96,7 +96,8 @@ def _run(
 ) -> list[Store]:  # fmt: skip
     """One forward pass; the last batch is filled up."""
     part = network.upto_all(layers)
-    stores = [Store(len(concepts), network.value(name), memory // len(layers)) for name in layers]
+    room = memory // len(layers)
+    stores = [Store(len(concepts), network.value(n), network.channel_dim(n), room) for n in layers]
     like = next(network.model.parameters())
     for start in range(0, len(concepts), network.batch):
         numbers = list(range(start, min(start + network.batch, len(concepts))))

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from intertwine.data.concept_set import CATEGORIES
 from intertwine.files import replacing
-from intertwine.inside.concepts import CATEGORIES
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from intertwine.errors import DataError, ModelError, NotFound, Unsupported
 from intertwine.rules.registry import find_rule
-from intertwine.symmetry import Axis, Symmetry, trace
-from intertwine.trace.surgery import Part, Surgeon
-from intertwine.trace.values import Value
+from intertwine.symmetry import Axis, Symmetry
+from intertwine.symmetry.surgery import Part, Surgeon
+from intertwine.symmetry.values import Value
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,21 +71,11 @@ class Network:
         self.model = model
         self._surgeon = Surgeon(model, args, kwargs)
         self._inputs = [x for x in tree_flatten((args, dict(kwargs or {})))[0] if isinstance(x, Tensor)]
-        self._example = (args, dict(kwargs or {}))
-        self._symmetry: Symmetry | None = None
 
     @property
     def symmetry(self) -> Symmetry:
-        """Inferred when it is first asked for, on two rows: the graph has the same nodes for any number."""
-        if self._symmetry is None:
-            batch = self.batch
-
-            def few(leaf: Any) -> Any:
-                rows = isinstance(leaf, Tensor) and leaf.ndim > 0 and leaf.shape[0] == batch
-                return leaf[:2] if rows else leaf
-
-            self._symmetry = trace(self.model, *tree_map(few, self._example))
-        return self._symmetry
+        """What was inferred from the graph."""
+        return self._surgeon.symmetry
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -105,6 +95,10 @@ class Network:
     def value(self, name: str) -> Value:
         """The value of that name, or NotFound with the nearest ones."""
         return self._surgeon.value(name)
+
+    def channel_dim(self, name: str) -> int:
+        """The dimension of a value that holds its units."""
+        return self.value(name).channels[-1]
 
     def upto(self, name: str) -> Part:
         """inputs -> the value of that name."""
@@ -154,12 +148,13 @@ class Network:
     def basis(self, name: str) -> Basis:
         """The inferred group on the channels of a value, as it acts there."""
         value, structure = self.value(name), self.symmetry.structure
-        size = value.shape[value.channel_dim]
-        classes = self._classes(name, value.channel_dim)
+        dim = self.channel_dim(name)
+        size = value.shape[dim]
+        classes = self._classes(name, dim)
         none = np.zeros(size, bool)
         if classes is None:
             return Basis((), none, none, False)
-        scale, sign = self._scalings(name, value.channel_dim)
+        scale, sign = self._scalings(name, dim)
         groups: list[np.ndarray] = []
         linear = False
         place = np.full(structure.classes.count, -1, np.int64)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from intertwine.inside.concepts import Annotation
+from intertwine.data.concept_set import Annotation
 
 
 def unit_masks(maps: Tensor, thresholds: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from intertwine.errors import Unsupported
-from intertwine.trace.values import Value
+from intertwine.symmetry.values import Value
 
 MEMORY = 2 << 30
 
 
-def layout(value: Value) -> tuple[int, int, int]:
+def layout(value: Value, channels: int) -> tuple[int, int, int]:
     """(first token that is a place, h, w): how the positions of a value lie in the image."""
-    places = [size for dim, size in enumerate(value.shape) if dim not in (0, value.channel_dim)]
+    places = [size for dim, size in enumerate(value.shape) if dim not in (0, channels)]
     if not places:
         return 0, 1, 1
     if len(places) == 2:
@@ -38,10 +38,10 @@ def layout(value: Value) -> tuple[int, int, int]:
 class Store:
     """(images, positions, units) of float32; a file takes the place of memory above `memory` bytes."""
 
-    def __init__(self, images: int, value: Value, memory: int = MEMORY) -> None:
-        self.skip, self.height, self.width = layout(value)
-        self.dim = value.channel_dim
-        self.units = value.shape[value.channel_dim]
+    def __init__(self, images: int, value: Value, channels: int, memory: int = MEMORY) -> None:
+        self.skip, self.height, self.width = layout(value, channels)
+        self.dim = channels
+        self.units = value.shape[channels]
         shape = (images, self.height * self.width, self.units)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         if 4 * int(np.prod(shape)) > memory:

@@ -34,8 +34,8 @@ class Rule:
     rows        the dimension of its result along which the outputs of its weight (argument 1) lie
     any_strides the op that does the same to a tensor in any memory layout, where this one does not
     channels_last  it runs faster on images with their channels last
-    backward    how guided backpropagation passes it: "rectifier", only where the incoming gradient and the result
-                are positive, or "gradient", as it is
+    backward    how guided backpropagation passes it: "rectifier", only where the incoming gradient and its
+                result are positive, or "gradient", as it is
     """
 
     op: str

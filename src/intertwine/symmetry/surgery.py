@@ -184,6 +184,10 @@ class Surgeon:
         """The value of that name; NotFound, with the nearest names, if there is none."""
         return self.symmetry.values[name]
 
+    def node(self, name: str) -> fx.Node:
+        """The node of the exported graph that computes a value."""
+        return self._nodes[self.value(name).name]
+
     def is_output(self, name: str) -> bool:
         """Whether the value is what the model returns."""
         return self._nodes[name] is self._output
