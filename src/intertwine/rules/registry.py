@@ -34,6 +34,8 @@ class Rule:
     rows        the dimension of its result along which the outputs of its weight (argument 1) lie
     any_strides the op that does the same to a tensor in any memory layout, where this one does not
     channels_last  it runs faster on images with their channels last
+    backward    how guided backpropagation passes it: "rectifier", only where the incoming gradient and its
+                result are positive, or "gradient", as it is
     """
 
     op: str
@@ -51,6 +53,7 @@ class Rule:
     rows: int | None = None
     any_strides: Any = None
     channels_last: bool = False
+    backward: str = "gradient"
 
 
 RULES: dict[str, Rule] = {}

@@ -184,6 +184,10 @@ class Surgeon:
         """The value of that name; NotFound, with the nearest names, if there is none."""
         return self.symmetry.values[name]
 
+    def node(self, name: str) -> fx.Node:
+        """The node of the exported graph that computes a value."""
+        return self._nodes[self.value(name).name]
+
     def is_output(self, name: str) -> bool:
         """Whether the value is what the model returns."""
         return self._nodes[name] is self._output
@@ -235,6 +239,10 @@ class Surgeon:
         wanted = [self._nodes[cut.name], *(self._by_name[n] for n in cut.live)]
         return Part(self._extract(self._inputs, wanted), self.batch, single=False)
 
+    def upto(self, names: Sequence[str]) -> Part:
+        """inputs -> the values of these names: nothing that they do not need runs."""
+        return Part(self._extract(self._inputs, [self.node(n) for n in names]), self.batch, single=False)
+
     def suffix(self, cut: Cut) -> Part:
         """(value, live values) -> output: nothing before the cut runs."""
         given = [self._nodes[cut.name], *(self._by_name[n] for n in cut.live)]
@@ -244,6 +252,7 @@ class Surgeon:
         graph, root, new = fx.Graph(), nn.Module(), dict[fx.Node, fx.Node]()
         for node in inputs:
             new[node] = graph.placeholder(f"given_{node.name}")
+            new[node].meta = dict(node.meta)
         needed = _needed(outputs, set(inputs))
         for node in self._traced.graph.nodes:
             if node not in needed or node in new or facts(node).checks:
