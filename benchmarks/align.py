@@ -23,11 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import act, trace, zoo
-from intertwine.align import align, alignment_report, check_llfc, interpolate
-from intertwine.align.interpolate import Mixer, mix
+from intertwine.align import Mixer, align, alignment_report, check_llfc, interpolate, mix
 from intertwine.data import load_data
+from intertwine.data.vision_shim import import_vision
 from intertwine.symmetry.prove import make_generic
-from intertwine.zoo.vision_shim import import_vision
 
 TOLERANCE = 1e-5
 

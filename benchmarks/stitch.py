@@ -29,7 +29,7 @@ from intertwine.stitch.cache import Store, record
 from intertwine.stitch.fit import Held, fit
 from intertwine.stitch.junctions import find_junctions
 from intertwine.stitch.start import closed_form
-from intertwine.trace.surgery import Surgeon
+from intertwine.symmetry.surgery import Surgeon
 
 # The checkpoints were trained on these statistics, shifts of 4 pixels over black, and mirroring.
 NORMALIZE = "cifar10-legacy"

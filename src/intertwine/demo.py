@@ -24,14 +24,14 @@ SHARES = (0.75, 0.5, 0.35, 0.25)
 
 
 @dataclass(frozen=True)
-class Line:
+class Statement:
     """One line of the summary table."""
 
     step: str
     result: str
 
 
-def run_demo(out: str | Path, tell: Callable[[str], None] = lambda text: None) -> list[Line]:
+def run_demo(out: str | Path, tell: Callable[[str], None] = lambda text: None) -> list[Statement]:
     """Inspect, prove, act, merge, compare; write the page and return the summary."""
     page = Page(f"intertwine: {MODEL} on scikit-learn's digits")
     data = load_data("digits", split="test")
@@ -46,20 +46,21 @@ def run_demo(out: str | Path, tell: Callable[[str], None] = lambda text: None) -
     tell("acting with a random element")
     before, _ = evaluate(model, data)
     after, _ = evaluate(act(model, symmetry.sample(0)), data)
-    lines.append(Line("accuracy before and after acting", f"{before:.2%} and {after:.2%}"))
+    lines.append(Statement("accuracy before and after acting", f"{before:.2%} and {after:.2%}"))
 
     tell("merging channels, without data")
     planner = Planner(model, symmetry, Options())
     points = merge_curve(planner, lambda m: evaluate(m, data)[0], shares=SHARES)
-    lines += [Line(f"accuracy with {p.kept:.0%} of the parameters", f"{p.score:.2%}") for p in points]
+    lines += [Statement(f"accuracy with {p.kept:.0%} of the parameters", f"{p.score:.2%}") for p in points]
 
     tell("comparing two seeds")
     comparison = compare(model, twin, data.images, ["cka", "procrustes-grelu"])
     diagonal = [value for _, _, value in comparison.matched("cka")]
-    lines.append(Line("linear CKA of two seeds, layer by layer", ", ".join(f"{v:.2f}" for v in diagonal)))
+    shown = ", ".join(f"{v:.2f}" for v in diagonal)
+    lines.append(Statement("linear CKA of two seeds, layer by layer", shown))
     if comparison.function is not None:
         disagreement = comparison.function.disagreement.value
-        lines.append(Line("test images on which they disagree", f"{disagreement:.1%}"))
+        lines.append(Statement("test images on which they disagree", f"{disagreement:.1%}"))
 
     page.section("Summary", f"{len(data.labels)} test images; nothing was downloaded.")
     page.table(["step", "result"], [[line.step, line.result] for line in lines])
@@ -78,11 +79,11 @@ def _trained(seed: int) -> nn.Module:
     return load_weights(resolve(f"zoo:{MODEL}").model, checkpoint(MODEL, seed))
 
 
-def _symmetry_lines(symmetry: Symmetry, report: Report) -> list[Line]:
+def _symmetry_lines(symmetry: Symmetry, report: Report) -> list[Statement]:
     hidden = [a for a in symmetry.axes if a.group.name != "trivial"]
     return [
-        Line("hidden axes found", f"{len(hidden)} with {sum(a.size for a in hidden)} channels"),
-        Line("output error under a random symmetry", f"{report.max_error:.1e} (float64)"),
-        Line("the same with one weight left behind", f"{report.control_error:.1e}"),
-        Line("parameters moved", f"{report.parameter_coverage:.1%}"),
+        Statement("hidden axes found", f"{len(hidden)} with {sum(a.size for a in hidden)} channels"),
+        Statement("output error under a random symmetry", f"{report.max_error:.1e} (float64)"),
+        Statement("the same with one weight left behind", f"{report.control_error:.1e}"),
+        Statement("parameters moved", f"{report.parameter_coverage:.1%}"),
     ]

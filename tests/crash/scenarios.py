@@ -123,7 +123,7 @@ def make_scenarios() -> list[Scenario]:
         return write_outcome(folder, "toy", "a toy", {}, tables={"epochs": [{"accuracy": run.accuracy}]})
 
     def do_reproduce(root: Path) -> None:
-        recipes.find_recipe = lambda name: recipes.Recipe("toy", "a toy", "here", toy)
+        recipes.find_recipe = lambda name: recipes.Reproduction("toy", "a toy", "here", toy)
         assert main(["reproduce", "toy", "-o", str(root / "figures")]) == 0
 
     return [

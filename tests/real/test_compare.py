@@ -12,11 +12,10 @@ import pytest
 import torch
 
 import intertwine
-from intertwine import zoo
+from intertwine import trace, zoo
 from intertwine.cli import main
 from intertwine.data import Dataset
 from intertwine.similarity import MEASURES, Features, Moments, collect, compare, similarity
-from intertwine.similarity.groups import layer_groups
 
 
 def _tiny10(shared_data: Path, seed: int) -> torch.nn.Module:
@@ -70,9 +69,9 @@ def test_real_layers_under_a_sampled_group_element(
 
 def test_auto_sees_positive_scales_after_batch_norm(shared_data: Path) -> None:
     model = _tiny10(shared_data, 0)
-    group = layer_groups(model, (torch.zeros(2, 3, 32, 32),))
-    assert group("relu_3") == "positive monomial"
-    assert group("fc") == "trivial"
+    values = trace(model, torch.zeros(2, 3, 32, 32)).values
+    assert values["relu_3"].group.name == "positive monomial"
+    assert values["fc"].group.name == "trivial"
 
 
 def test_untrained_networks_are_further_apart(

@@ -12,7 +12,7 @@ import torch
 from intertwine import zoo
 from intertwine.data import Dataset, evaluate, load_data
 from intertwine.train import Splits, build_model, load_splits, read_recipe, train
-from intertwine.train.objective import Objective, measure
+from intertwine.train.objective import TrainingObjective, measure
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -47,5 +47,5 @@ def test_the_loops_own_evaluation(shared_data: Path, cifar10_test: Callable[...,
     )
     data = cifar10_test("cifar10-legacy", limit=1000)
     expected = evaluate(net, data)
-    assert measure(net, data, Objective("cross-entropy", 0.1)) == pytest.approx(tuple(expected))
+    assert measure(net, data, TrainingObjective("cross-entropy", 0.1)) == pytest.approx(tuple(expected))
     assert expected.accuracy > 0.8

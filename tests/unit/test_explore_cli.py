@@ -11,7 +11,7 @@ import pytest
 from intertwine.cli.main import main
 from intertwine.errors import InputError, MissingExtra, NotFound
 from intertwine.explore import EquivalenceSample, Landscape, Plane
-from intertwine.recipes import Outcome, Recipe, find_recipe, recipes
+from intertwine.recipes import Outcome, Reproduction, find_recipe, recipes
 from intertwine.recipes.genni import (
     LENET,
     SMALL,
@@ -156,7 +156,7 @@ def test_unknown_recipes(capsys):
 def test_two_recipes_of_one_name(monkeypatch):
     import intertwine.recipes.genni as module
 
-    twin = Recipe("genni-fig1", "twin", "none", lambda folder, quick, progress: Outcome(()))
+    twin = Reproduction("genni-fig1", "twin", "none", lambda folder, quick, progress: Outcome(()))
     monkeypatch.setattr(module, "RECIPES", (*module.RECIPES, twin))
     with pytest.raises(InputError, match="two recipes are called"):
         recipes()

@@ -10,10 +10,10 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 
-from intertwine.align.balance import minimise
 from intertwine.explore import function_distance
 from intertwine.explore.known import KnownSymmetry
 from intertwine.explore.quotient import Quotient
+from intertwine.orbit.balance import minimise
 
 
 class Attention(nn.Module):

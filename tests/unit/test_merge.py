@@ -13,14 +13,12 @@ import torch
 from torch import Tensor, nn
 
 import intertwine.merge.storage as storage
-from intertwine import Symmetry, act, trace, zoo
+from intertwine import Symmetry, act, automorphisms, find_isomorphism, trace, zoo
 from intertwine.errors import InputError, NotFound, WeightsError
 from intertwine.merge import (
     MergePlan,
     apply_merge,
-    automorphisms,
     feature_complexity,
-    find_isomorphism,
     flops_of,
     load_merged,
     plan_merge,
@@ -298,3 +296,18 @@ def test_magnitude_is_worse_than_the_default(digits: zoo.Source, digits_symmetry
         scores[method] = evaluate(apply_merge(digits.model, plan), data).accuracy
     assert scores["moments"] > 0.95 > scores["magnitude"]
     assert np.isfinite(list(scores.values())).all()
+
+
+def test_keyword_inputs() -> None:
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.l, self.o = nn.Linear(5, 6), nn.Linear(6, 2)
+
+        def forward(self, *, gate: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            return self.o(torch.relu(self.l(x)) * gate)
+
+    model, inputs = Gated(), {"x": torch.randn(3, 5), "gate": torch.rand(3, 1)}
+    plan = plan_merge(model, trace(model, inputs), target_params=0.6)
+    small = apply_merge(model, plan)
+    assert small.l.out_features < 6 and small(**inputs).shape == (3, 2)

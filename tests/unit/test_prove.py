@@ -302,3 +302,18 @@ def test_what_a_model_has_cached_does_not_mislead() -> None:
     assert "gain" in {m.param for m in symmetry.axis("l").members}
     same_function(model, symmetry, x)
     assert "gain" in model.kept
+
+
+def test_rounding_that_a_model_blows_up_refutes_nothing() -> None:
+    """A chaotic map turns the last bit into everything: no axis is at fault for that, a wrong rule is."""
+
+    def forward(s: Net, x: Tensor) -> Tensor:
+        h = torch.sigmoid(s.o(F.relu(s.l(x))))
+        for _ in range(40):
+            h = 3.99 * h * (1 - h)
+        return h
+
+    model = Net(forward, l=nn.Linear(5, 6), o=nn.Linear(6, 2))
+    symmetry = trace(model, torch.randn(4, 5))
+    assert symmetry.proof.max_error > 1e-8 and not symmetry.proof.refuted
+    assert symmetry.axis("l").group.name == "positive monomial"

@@ -14,10 +14,13 @@ from intertwine.recipes import find_recipe, ifm, imagenet, recipes, symmetries
 from intertwine.stitch import slopes
 
 FIGURES = """
-    ifm-fig2a ifm-fig2b ifm-fig3a ifm-fig3b ifm-fig4 ifm-fig5a ifm-fig6 ifm-fig7 ifm-table2
-    symmetry-fig1 symmetry-fig2 symmetry-fig4 symmetry-fig5 symmetry-fig6 symmetry-fig7 symmetry-fig8
-    symmetry-fig9 symmetry-fig10 symmetry-fig11 symmetry-fig13 symmetry-fig15 symmetry-fig16 symmetry-fig17
-    symmetry-table1 symmetry-table2 symmetry-table4
+    ifm-fig2a ifm-fig2b ifm-fig3a ifm-fig3b ifm-fig4 ifm-fig5a ifm-fig5b ifm-fig6 ifm-fig7 ifm-fig8 ifm-fig9
+    ifm-table2
+    symmetry-fig1 symmetry-fig2 symmetry-fig3 symmetry-fig4 symmetry-fig5 symmetry-fig6 symmetry-fig7
+    symmetry-fig8 symmetry-fig9 symmetry-fig10 symmetry-fig11 symmetry-fig13 symmetry-fig15 symmetry-fig16
+    symmetry-fig17
+    symmetry-fig18 symmetry-fig19 symmetry-fig20 symmetry-fig21 symmetry-fig22 symmetry-fig23 symmetry-fig24
+    symmetry-fig25 symmetry-table1 symmetry-table2 symmetry-table4
     functional-fig3.1 functional-fig3.2 functional-fig3.3 functional-fig3.4 functional-fig3.5
     functional-table4.1
     genni-fig1 genni-fig2 genni-fig3 genni-fig4 genni-fig5 genni-fig6

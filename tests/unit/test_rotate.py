@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from intertwine import Group
 from intertwine.cli import main
 from intertwine.errors import InputError, NotFound
 from intertwine.stitch import rotate
-from intertwine.stitch.groups import LayerGroup
-from intertwine.stitch.rotate import random_basis, reading_group
-from intertwine.trace.surgery import Surgeon
+from intertwine.stitch.rotate import random_basis
+from intertwine.symmetry.surgery import Surgeon
 
-RELU = LayerGroup("relu", linear=False, scale="positive")
+RELU = Group(permutation=True, positive=1)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_a_group_element_is_undone_by_the_next_weights(trained):
     net, _, (x, _) = trained
     surgeon = Surgeon(net, (x[:10],))
     cut = surgeon.cut("0")
-    basis = random_basis("group", 4, reading_group(surgeon, "0")).float()
+    basis = random_basis("group", 4, surgeon.value("0").group).float()
     suffix = surgeon.suffix(cut)
     (value,) = surgeon.prefix(cut)(x)
     assert not torch.allclose(suffix(value @ basis.T), net(x), atol=1e-2)
@@ -65,21 +65,19 @@ def test_bases_belong_where_they_should():
     assert torch.allclose(q.T @ q, torch.eye(6, dtype=torch.float64), atol=1e-12)
     g = random_basis("group", 6, RELU, seed=1)
     assert (g.count_nonzero(0) == 1).all() and (g.sum(1) > 0).all() and g.max() != 1
-    gelu = random_basis("group", 6, LayerGroup("gelu", linear=False, scale="none"), seed=1)
+    gelu = random_basis("group", 6, Group(permutation=True), seed=1)
     assert set(gelu.unique().tolist()) == {0.0, 1.0}
-    tanh = random_basis("group", 40, LayerGroup("tanh", linear=False, scale="sign"), seed=1)
+    tanh = random_basis("group", 40, Group(permutation=True, sign=1), seed=1)
     assert set(tanh.unique().tolist()) == {-1.0, 0.0, 1.0}
 
 
-def test_the_group_is_that_of_the_activation_that_reads_the_value():
+def test_the_group_is_what_the_rest_of_the_network_can_undo():
     net = nn.Sequential(
         nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 2)
     )
     surgeon = Surgeon(net.eval(), (torch.zeros(2, 3),))
-    groups = {name: reading_group(surgeon, name) for name in ("0", "1", "2", "3", "5")}
-    assert groups["0"].scale == groups["1"].scale == "positive" and not groups["0"].linear
-    assert groups["3"].scale == "none" and not groups["3"].linear
-    assert groups["2"].linear and groups["5"].linear
+    groups = [surgeon.value(name).group.name for name in ("0", "1", "2", "3", "5")]
+    assert groups == ["monomial", "positive monomial", "positive monomial", "permutation", "trivial"]
 
 
 def test_bad_arguments(trained):

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from intertwine import trace
 from intertwine.errors import DataError, InputError, NotFound
 from intertwine.similarity import (
     MEASURES,
@@ -19,6 +20,7 @@ from intertwine.similarity import (
     compare,
     functional_similarity,
     input_interval,
+    measure_for,
     permutation_null,
     seed_interval,
     similarity,
@@ -212,17 +214,15 @@ def test_a_dead_layer_is_a_note_not_a_silent_nan(images):
 
 
 def test_auto_takes_the_measure_of_the_group(images):
-    groups = {"relu": "positive monomial", "sigmoid": "permutation"}
-    result = compare(
-        _net(0), _net(1), images, ["auto", "cka"], symmetry=lambda layer: groups.get(layer, "general linear")
-    )
+    symmetry = trace(_net(0), images[:8])
+    result = compare(_net(0), _net(1), images, ["auto", "cka"], symmetry=symmetry)
     by_hand = compare(_net(0), _net(1), images, ["procrustes-grelu", "procrustes-permutation", "cca"])
-    rows = {"relu": "procrustes-grelu", "sigmoid": "procrustes-permutation", "block.relu": "cca"}
-    for layer, measure in rows.items():
-        i = result.layers_a.index(layer)
+    chosen = {layer: measure_for(symmetry.values[layer].group) for layer in result.layers_a}
+    assert len(set(chosen.values())) > 1, chosen
+    for i, measure in enumerate(chosen.values()):
         assert np.allclose(result.values["auto"][i], by_hand.values[measure][i])
-    with pytest.raises(InputError, match="needs the groups"):
-        compare(_net(0), _net(1), images, "auto")
+    again = compare(_net(0), _net(1), iter([images[:16], images[16:]]), "auto")  # read once, traced within
+    assert np.allclose(again.values["auto"], result.values["auto"])
 
 
 def test_intervals_cover_the_value_and_shrink(images):

@@ -11,19 +11,18 @@ from hypothesis import strategies as st
 from stitch_nets import images, residual
 from torch import Tensor, nn
 
-from intertwine import act, trace
+from intertwine import Group, act, trace
 from intertwine.errors import DataError, InputError, NotFound, Unsupported
-from intertwine.stitch import Training, find_group, parse_kind, stitch, stitch_slopes, stitched_model
+from intertwine.stitch import Training, parse_kind, stitch, stitch_slopes, stitched_model
 from intertwine.stitch.augment import augment
 from intertwine.stitch.cache import Store, record
 from intertwine.stitch.fit import Held, choose_alpha, evaluate, fit, polish_scales
-from intertwine.stitch.groups import LayerGroup
 from intertwine.stitch.junctions import find_junctions
 from intertwine.stitch.maps import BirkhoffMap, SoftSortMap, place, resize, sinkhorn
 from intertwine.stitch.start import Moments, closed_form, lasso, least_squares, reduced_rank, sparsity
-from intertwine.trace.surgery import Surgeon
+from intertwine.symmetry.surgery import Surgeon
 
-RELU = LayerGroup("relu", linear=False, scale="positive")
+RELU = Group(permutation=True, positive=1)
 
 
 def _moments(x: Tensor, y: Tensor) -> Moments:
@@ -69,13 +68,17 @@ def test_the_group_start_recovers_a_planted_element():
 
 @pytest.mark.parametrize(
     ("scale", "entries"),
-    [("none", [1.0] * 5), ("sign", [1.0, -1, -1, 1, 1]), ("nonzero", [2.0, -3, 0.5, -0.1, 1])],
+    [
+        ("permutation", [1.0] * 5),
+        ("signed permutation", [1.0, -1, -1, 1, 1]),
+        ("monomial", [2.0, -3, 0.5, -0.1, 1]),
+    ],
 )
 def test_other_groups_recover_theirs(scale, entries):
     torch.manual_seed(2)
     x = torch.randn(400, 5, dtype=torch.float64) * torch.tensor([1, 1.5, 2, 0.5, 1])
     planted = place(torch.randperm(5), torch.tensor(entries, dtype=torch.float64))
-    group = LayerGroup("test", linear=False, scale=scale)
+    group = Group.parse(scale)
     found = closed_form(parse_kind("group"), _moments(x, x @ planted.T), group)
     assert torch.allclose(found, planted, atol=1e-12)
 
@@ -141,27 +144,27 @@ def test_resize_averages_and_interpolates():
 @pytest.mark.parametrize(
     ("activation", "name"),
     [
-        (nn.ReLU(), "permutation x positive diagonal"),
-        (nn.LeakyReLU(0.01), "permutation x positive diagonal"),
-        (nn.LeakyReLU(0.9), "permutation x positive diagonal"),
-        (nn.LeakyReLU(1.0), "GL(n)"),
+        (nn.ReLU(), "positive monomial"),
+        (nn.LeakyReLU(0.01), "positive monomial"),
+        (nn.LeakyReLU(0.9), "positive monomial"),
+        (nn.LeakyReLU(1.0), "general linear"),
         (nn.GELU(), "permutation"),
-        (nn.Tanh(), "permutation x sign"),
-        (nn.Identity(), "GL(n)"),
+        (nn.Tanh(), "signed permutation"),
+        (nn.Identity(), "general linear"),
     ],
 )
 def test_the_group_is_that_of_the_layers_own_activation(activation, name):
     net = nn.Sequential(nn.Linear(3, 4), activation, nn.Linear(4, 2))
     surgeon = Surgeon(net, (torch.zeros(2, 3),))
     layer = "0" if isinstance(activation, nn.Identity) else "1"
-    assert find_group(surgeon, layer).name == name
+    assert surgeon.value(layer).group.name == name
 
 
 def test_pooling_is_looked_through():
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(2, 2, 1), nn.MaxPool2d(2))
     surgeon = Surgeon(net, (torch.zeros(2, 1, 8, 8),))
-    assert find_group(surgeon, "2").scale == "positive" and not find_group(surgeon, "2").linear
-    assert find_group(surgeon, "3").linear and not find_group(surgeon, "4").linear
+    groups = [surgeon.value(name).group.name for name in ("0", "1", "2", "3", "4")]
+    assert groups == ["positive monomial"] * 3 + ["trivial"] * 2  # the last channels are the output's
 
 
 # ---------------------------------------------------------------- Theorem 4.2 and Remark 3.6
@@ -345,8 +348,8 @@ def test_the_group_changes_only_at_slope_one():
 
     found = stitch_slopes(trained, *data, at="3", batch=100, training=Training(epochs=1, polish=1))
     assert [r.slope for r in found] == [1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9, 1.0]
-    assert {r.group for r in found[:-1]} == {"permutation x positive diagonal"}
-    assert found[-1].group == "GL(n)"
+    assert {r.group for r in found[:-1]} == {"positive monomial"}
+    assert found[-1].group == "general linear"
     assert found[0].accuracy > found[-1].accuracy + 0.1  # a disc is not linear (Table 3 falls too)
     last = found[-1].report
     assert torch.equal(last["3", "group"].matrix, last["3", "full"].matrix)  # GL(n) is the full class

@@ -24,7 +24,7 @@ def test_numbers_as_json_and_a_page(tmp_path, capsys):
         (p, k) for p in ("features.12", "features.16") for k in ("full", "group", "identity")
     }
     assert rows["features.16", "full"]["start"] < 10 < rows["features.16", "identity"]["start"]
-    assert rows["features.16", "group"]["group"] == "permutation x positive diagonal"
+    assert rows["features.16", "group"]["group"] == "positive monomial"
     text = page.read_text()
     assert text.startswith("<!doctype html>") and "features.16" in text and "penalty" in text
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from intertwine.errors import NotFound, Unsupported
-from intertwine.trace.surgery import Surgeon
+from intertwine.symmetry.surgery import Surgeon
 
 
 @pytest.fixture(scope="module")

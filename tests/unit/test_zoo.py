@@ -12,7 +12,7 @@ from intertwine.errors import InputError, NotFound
 EXPECTED = {
     *("mlp lenet5 vgg11 vgg13 vgg16 vgg19 vgg16-plain resnet18 resnet34 resnet50".split()),
     *("myrtle myrtle-plain myrtle-constant tiny10 digits-vgg".split()),
-    *("cct6 resnet50-open mobilenet mobilenetv2".split()),
+    *("cct6 convnext-cifar resnet20-open resnet50-open mobilenet mobilenetv2".split()),
     *(f"resnet{depth}{variant}" for depth in (20, 32, 44, 56, 110) for variant in ("", "-pad")),
 }
 

@@ -10,13 +10,17 @@ from torch import nn
 
 from intertwine import trace, verify, zoo
 from intertwine.zoo.cct import cct, sinusoids
+from intertwine.zoo.convnext_cifar import convnext_cifar
 from intertwine.zoo.mobilenet_cifar import mobilenet, mobilenetv2
+from intertwine.zoo.resnet_cifar import resnet_cifar
 from intertwine.zoo.resnet_open import resnet50_open
 
 # Narrow versions: the graph is that of the registered net, and float64 runs in a second.
 NARROW: dict[str, nn.Module] = {
     "cct6": cct(width=32),
+    "convnext-cifar": convnext_cifar(width=8),
     "resnet50-open": resnet50_open(width=8),
+    "resnet20-open": resnet_cifar(20, opened=True, width=8),
     "mobilenet": mobilenet(width=8),
     "mobilenetv2": mobilenetv2(width=8),
 }

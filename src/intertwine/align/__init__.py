@@ -8,10 +8,10 @@ alignment_report(a, b, symmetry)   how much of the distance each part of the gro
 
 from __future__ import annotations
 
-from intertwine.align.align import Alignment, AxisMatch, align
-from intertwine.align.interpolate import InterpolationCurve, Line, Score, interpolate
-from intertwine.align.llfc import LayerConnectivity, check_llfc
-from intertwine.align.report import AlignmentReport, alignment_report
+from intertwine.align._align import Alignment, AxisMatch, align
+from intertwine.align._interpolate import InterpolationCurve, Line, Mixer, Score, interpolate, mix
+from intertwine.align._llfc import LayerConnectivity, check_llfc
+from intertwine.align._report import AlignmentReport, alignment_report
 
 __all__ = [
     "Alignment",
@@ -20,9 +20,11 @@ __all__ = [
     "InterpolationCurve",
     "LayerConnectivity",
     "Line",
+    "Mixer",
     "Score",
     "align",
     "alignment_report",
     "check_llfc",
     "interpolate",
+    "mix",
 ]

@@ -76,7 +76,7 @@ def add_align_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check_same_graph(names: Sequence[str], sources: Sequence[Source]) -> None:
     """Refuse models whose graphs differ."""
-    from intertwine.align.graphs import assert_same_ops, exported
+    from intertwine.orbit.same_graph import assert_same_ops, exported
 
     first = sources[0]
     for name, source in zip(names[1:], sources[1:], strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from intertwine.cli.arguments import (
@@ -20,7 +21,6 @@ from intertwine.errors import InputError
 
 if TYPE_CHECKING:
     from intertwine.similarity import Comparison
-    from intertwine.zoo import Source
 
 _DEFAULT = "cka,procrustes,procrustes-grelu,cka-grelu"
 _EPILOG = """examples:
@@ -29,9 +29,6 @@ _EPILOG = """examples:
       --data parquet:test.parquet --normalize cifar10-legacy --normalize-b cifar10 -o compare.html
   intertwine compare zoo:tiny10 zoo:tiny10 --data parquet:test.parquet --measures cka,svcca --json
 
-measures: cka cka-debiased cka-rbf cca cca-squared svcca pwcca procrustes procrustes-permutation
-  procrustes-grelu cka-grelu cka-grelu-laplace rsa knn, or all,
-  or auto: for each layer of A the measure of its symmetry group
 """
 
 
@@ -41,7 +38,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "compare",
         help="how alike are two networks, in representation and in function",
         description="Compare every layer of A with every layer of B, and the two as functions.",
-        epilog=_EPILOG,
+        epilog=f"{_EPILOG}\n{_measures_help()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_pair_arguments(parser, "the first MODEL", "the second MODEL, of any architecture")
@@ -78,6 +75,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.set_defaults(run=run, input=None)
 
 
+def _measures_help() -> str:
+    from intertwine.similarity.measures import MEASURES
+
+    names = textwrap.fill(
+        " ".join([*MEASURES, "all"]), 100, initial_indent="measures: ", subsequent_indent="  ",
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return names + "\n  auto: for each layer of A the measure of the group that acts there"
+
+
 def run(args: argparse.Namespace) -> int | None:
     """Load, compare, write the page, print."""
     from intertwine.similarity import compare
@@ -90,8 +97,8 @@ def run(args: argparse.Namespace) -> int | None:
         data_b = load_dataset(argparse.Namespace(**{**vars(args), "normalize": args.normalize_b}))
     result = compare(
         a.model, b.model, data, measures, at=_at(args.at), at_b=_at(args.at_b) if args.at_b else None,
-        data_b=data_b, pixels=args.pixels, symmetry=_groups(a) if "auto" in measures else None,
-        kernel_inputs=args.kernel_inputs, seed=args.seed, progress=_progress(),
+        data_b=data_b, pixels=args.pixels, kernel_inputs=args.kernel_inputs,
+        seed=args.seed, progress=_progress(),
     )  # fmt: skip
     facts = {
         "data": args.data,
@@ -121,12 +128,6 @@ def _measures(text: str) -> list[str]:
 
 def _at(text: str) -> str | list[str]:
     return text if text in ("layers", "all") else [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _groups(source: Source) -> Any:
-    from intertwine.similarity.groups import layer_groups
-
-    return layer_groups(source.model, source.example, source.kwargs)
 
 
 def _progress() -> Any:

@@ -141,8 +141,7 @@ def _curves(
 def _llfc(
     args: argparse.Namespace, moved: dict[str, list[Any]], data: Any
 ) -> dict[str, tuple[LayerConnectivity, ...]]:
-    from intertwine.align import check_llfc
-    from intertwine.align.interpolate import Mixer
+    from intertwine.align import Mixer, check_llfc
 
     found = {}
     for way, models in moved.items():

@@ -19,6 +19,8 @@ from intertwine.cli.arguments import (
 )
 from intertwine.cli.output import log, print_json, print_table, progress, say, write_text
 from intertwine.errors import InputError
+from intertwine.merge.decide import REPAIRS
+from intertwine.merge.registry import METHODS, all_parameters, find_method
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,8 +37,8 @@ _EPILOG = """examples:
   intertwine merge zoo:tiny10 --weights t.safetensors --max-drop 0.01 --data parquet:test.parquet \\
       --normalize cifar10-legacy -o small
 
-Without --method the channels whose readers can best make up for them go first, judged by moments that are
-propagated through the graph without data; beta is then the relative error that each axis may reach.
+With moments, beta is the relative error that each axis may reach; the moments are propagated through the
+graph without data.
 --paper is Iterative Feature Merging as released (ifm, interleaved, batch-norm parameters summed).
 OUT holds weights.safetensors and recipe.json; intertwine.load(OUT) gives the model back.
 """
@@ -49,7 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "merge",
         help="merge channels that are equal or nearly so into a smaller model",
         description="Merge channels on every axis that the symmetry allows, and write a smaller model.",
-        epilog=_EPILOG,
+        epilog=_EPILOG + _methods(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_model_arguments(parser)
@@ -68,18 +70,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     goal.add_argument(
         "--max-drop", type=fraction, metavar="DROP", help="accuracy that may be lost; needs --data"
     )
-    parser.add_argument(
-        "--method", choices=["moments", "ifm", "ward", "folding", "magnitude"], help="(moments)"
-    )
+    parser.add_argument("--method", choices=list(METHODS), help=f"({next(iter(METHODS))}); see below")
     parser.add_argument("--paper", action="store_true", help="the source's method, as released")
-    parser.add_argument(
-        "--order", choices=["layerwise", "interleaved", "independent"], help="of ifm (layerwise)"
-    )
-    parser.add_argument("--distance", choices=["paper", "invariant"], default="paper", help="of ifm")
-    parser.add_argument("--norm", choices=["exact", "sum"], help="batch-norm parameters (exact)")
-    parser.add_argument(
-        "--repair", choices=["none", "weights", "data"], help="refit what reads merged channels"
-    )
+    for name, (parameter, method) in all_parameters().items():
+        text = f"of {method}: {parameter.help} ({parameter.default})"
+        parser.add_argument(f"--{name}", choices=parameter.choices, help=text)
+    parser.add_argument("--repair", choices=REPAIRS, help="refit what reads merged channels")
     parser.add_argument(
         "--max-ratio",
         type=fraction,
@@ -99,6 +95,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_data_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
+
+
+def _methods() -> str:
+    """The registered methods, a line each."""
+    return "\nmethods:\n" + "\n".join(f"  {m.name:<10} {m.help}" for m in METHODS.values())
 
 
 def run(args: argparse.Namespace) -> int:
@@ -156,14 +157,13 @@ class Job:
         from intertwine.merge import Options, Planner
 
         self.args, self.source, self.data = args, source, data
-        method = args.method or ("ifm" if args.paper else "moments")
+        method = find_method("ifm" if args.paper and not args.method else args.method)
+        given = {name: getattr(args, name) for name in all_parameters() if getattr(args, name) is not None}
+        given = {**({"order": "interleaved", "norm": "sum"} if args.paper else {}), **given}
+        own = {name: given.pop(name) for name in list(given) if name not in Options.__dataclass_fields__}
         options = Options(
-            method,
-            args.order or ("interleaved" if args.paper else "layerwise"),
-            args.distance,
-            args.norm or ("sum" if args.paper else "exact"),
-            args.repair or ("weights" if method == "moments" else "none"),
-            args.max_ratio,
+            method.name, repair=args.repair or method.repair, max_ratio=args.max_ratio, parameters=own,
+            **given,
         ).checked()
         self.batches = self._unlabelled() if options.repair == "data" else None
         log().print(f"tracing {source.name}", markup=False, highlight=False)

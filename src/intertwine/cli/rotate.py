@@ -21,7 +21,7 @@ _EPILOG = """examples:
   intertwine rotate zoo:digits-vgg --weights shipped:0 --data digits --at features.4 --by orthogonal --json
 
 --at names a value before an activation (a convolution or its norm). group: a random member of the
-activation's group, which later layers can undo exactly; orthogonal: a random rotation, which they cannot;
+group that acts there, which later layers can undo exactly; orthogonal: a random rotation, which they cannot;
 identity: fine-tuning alone. penalty = accuracy before minus after fine-tuning, in points (section 3.3).
 """
 
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int | None:
         print_json({"model": source.name, **asdict(found), "penalty": found.penalty, "training": how})
         return 0
     rows: list[list[object]] = [
-        ["group of the activation", found.group],
+        ["group", found.group],
         ["accuracy before", f"{found.before:.2%}"],
         ["right after", f"{found.broken:.2%}"],
         ["after fine-tuning", f"{found.tuned:.2%}"],

@@ -36,8 +36,6 @@ _EPILOG = """examples:
       --augment 4 --flip --at outside --kind identity,group,rank:4,full
   intertwine stitch zoo:tiny10 zoo:resnet20 --at relu_3 --at-b layer2.0.relu_1 --kind full --data ...
 
-kinds, comma-separated: identity, group (that of the layer's activation: for ReLU permutations and positive
-  scales), full (any 1x1 map), rank:R, lasso:L
 --at: all, outside (of residual blocks), or comma-separated names and patterns such as 'layer1.*'
 penalty = mean accuracy of A and B minus that of the stitched network, in points
 """
@@ -49,7 +47,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "stitch",
         help="how well do the first layers of A serve the last layers of B",
         description="The stitching penalty at one or all layers, from a closed form and after training.",
-        epilog=_EPILOG,
+        epilog=f"{_EPILOG}\n{_kinds_help()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_pair_arguments(parser, "the MODEL whose first layers are used", "the MODEL whose last ones are")
@@ -74,6 +72,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_device_arguments(parser)
     add_data_arguments(parser, required=True)
     parser.set_defaults(run=run, input=None, batch=100)
+
+
+def _kinds_help() -> str:
+    from intertwine.stitch import STITCH_CLASSES
+
+    lines = [f"  {each.usage:<12}{each.help}" for each in STITCH_CLASSES.values()]
+    return "kinds, comma-separated:\n" + "\n".join(lines)
 
 
 def _add_training(parser: argparse.ArgumentParser) -> None:

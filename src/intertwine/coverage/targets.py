@@ -7,9 +7,9 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
+from intertwine.data.vision_shim import import_vision
 from intertwine.errors import InputError, NotFound
 from intertwine.zoo import Source, resolve
-from intertwine.zoo.vision_shim import import_vision
 
 LIBRARIES = ("zoo", "torchvision", "timm", "hf", "diffusers")
 FAMILIES = """

@@ -12,8 +12,8 @@ import torch
 from intertwine import verify
 from intertwine.coverage.survey import Row, limit_memory
 from intertwine.coverage.targets import build
+from intertwine.data.vision_shim import import_vision
 from intertwine.errors import IntertwineError
-from intertwine.zoo.vision_shim import import_vision
 
 for library in ("torchvision", "timm"):
     with contextlib.suppress(IntertwineError):  # without the extra the other libraries still work

@@ -7,6 +7,7 @@ evaluate(model, dataset)                               accuracy and cross entrop
 
 from __future__ import annotations
 
+from intertwine.data.batches import Batches
 from intertwine.data.dataset import Dataset
 from intertwine.data.evaluate import Evaluation, evaluate
 from intertwine.data.load import SOURCES, load_data
@@ -16,6 +17,7 @@ from intertwine.data.streamed import Streamed
 __all__ = [
     "PRESETS",
     "SOURCES",
+    "Batches",
     "Dataset",
     "Evaluation",
     "Streamed",

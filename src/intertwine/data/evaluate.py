@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from intertwine.data.dataset import Dataset
+from intertwine.data.batches import Batches, arguments
 from intertwine.errors import DataError, IntertwineError, ModelError
 from intertwine.text import first_line
 
@@ -24,15 +24,15 @@ class Evaluation(NamedTuple):
 
 def evaluate(
     model: nn.Module,
-    dataset: Dataset,
+    dataset: Any,
     *,
     batch: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """accuracy = mean [argmax f(x) = y], loss = mean -log softmax f(x)_y, in eval mode and without gradients.
 
-    Device and dtype are the model's; the training flag of every module is put back. `progress` is called
-    with the number of images of each batch.
+    dataset: labelled data of any form (`data.batches`). Device and dtype are the model's; the training flag
+    of every module is put back. `progress` is called with the number of images of each batch.
 
     >>> from intertwine.data import load_data
     >>> constant = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
@@ -44,14 +44,17 @@ def evaluate(
         (t for t in chain(model.parameters(), model.buffers()) if t.is_floating_point()), torch.empty(0)
     )
     training = {module: module.training for module in model.modules()}
-    correct, total = 0, 0.0
+    correct, total, count = 0, 0.0, 0
     model.eval()
     try:
         with torch.no_grad():
-            for images, labels in dataset.batches(batch):
-                logits = scores(model, images.to(like.device, like.dtype))
-                labels = labels.to(logits.device)
+            for inputs, given in Batches(dataset, batch=batch, device=like.device):
+                if given is None:
+                    raise DataError("the data has no labels", do="pass (inputs, labels), or batches of them")
+                logits = scores(model, inputs, like.dtype)
+                labels = given.to(logits.device)
                 _assert_fits(logits, labels, dataset)
+                count += len(labels)
                 correct += int((logits.argmax(1) == labels).sum())
                 total += float(F.cross_entropy(logits.double(), labels, reduction="sum"))
                 if progress is not None:
@@ -59,28 +62,34 @@ def evaluate(
     finally:
         for module, mode in training.items():
             module.training = mode
-    return Evaluation(correct / len(dataset), total / len(dataset))
+    if not count:
+        raise DataError("there are no inputs")
+    return Evaluation(correct / count, total / count)
 
 
-def scores(model: nn.Module, images: Tensor) -> Tensor:
+def scores(model: nn.Module, inputs: Any, dtype: torch.dtype | None = None) -> Tensor:
     """The class scores of a model, N x classes; ModelError whatever its forward raises, sys.exit included.
 
     >>> tuple(scores(nn.Linear(3, 2), torch.zeros(4, 3)).shape)
     (4, 2)
     """
+    args, kwargs = arguments(inputs)
+    if dtype is not None:  # tokens stay numbers
+        args = tuple(x if x.dtype == torch.int64 else x.to(dtype) for x in args)
+    shape = tuple(args[0].shape) if args else tuple(kwargs)
     try:
-        output = model(images)
+        output = model(*args, **kwargs)
     except IntertwineError:
         raise
     except (Exception, SystemExit) as error:
         raise ModelError(
-            f"the model fails on images of shape {tuple(images.shape)}: {first_line(error)}",
+            f"the model fails on images of shape {shape}: {first_line(error)}",
             do="check that model and data belong together (channels, image size, batches of one)",
         ) from error
     logits = logits_of(output)
-    if logits.ndim != 2 or len(logits) != len(images):
+    if logits.ndim != 2 or (args and len(logits) != len(args[0])):
         raise ModelError(
-            f"class scores of shape {tuple(logits.shape)} for {len(images)} images",
+            f"class scores of shape {tuple(logits.shape)} for inputs of {shape}",
             do="return a tensor of N x classes",
         )
     return logits
@@ -99,8 +108,11 @@ def logits_of(output: Any) -> Tensor:
     return output
 
 
-def _assert_fits(logits: Tensor, labels: Tensor, dataset: Dataset) -> None:
+def _assert_fits(logits: Tensor, labels: Tensor, dataset: Any) -> None:
+    if len(logits) != len(labels):
+        raise ModelError(f"class scores of shape {tuple(logits.shape)} for {len(labels)} images")
     if int(labels.max()) >= logits.shape[1]:
         raise DataError(
-            f"{dataset.name} has the label {int(labels.max())}, the model only {logits.shape[1]} classes"
+            f"{getattr(dataset, 'name', 'the data')} has the label {int(labels.max())}, "
+            f"the model only {logits.shape[1]} classes"
         )

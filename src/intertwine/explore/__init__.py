@@ -10,8 +10,8 @@ Each step is plain data with `save` and `load`.
 
 from __future__ import annotations
 
-from intertwine.explore.embed import embed
-from intertwine.explore.evaluate import Landscape, evaluate
+from intertwine.explore._embed import embed
+from intertwine.explore._evaluate import Landscape, evaluate
 from intertwine.explore.grid import MAX_POINTS, Grid
 from intertwine.explore.objective import Layout, Objective, data_loss, function_distance
 from intertwine.explore.plan import EvaluationPlan, plan_evaluation

@@ -156,17 +156,15 @@ def _through(
     notes: tuple[str, ...],
     objective: Objective | None,
 ) -> Plane:
-    """Gram-Schmidt in float64, twice: once loses digits when points are nearly dependent."""
-    origin, basis = points[0], torch.zeros(0, points.shape[1], dtype=torch.float64, device=points.device)
+    """Gram-Schmidt, as the QR decomposition in which the diagonal of R is positive."""
     for index in range(1, len(points)):
         if not is_independent(points[index], list(points[:index])):
             raise InputError(
                 f"{names[index]} is not independent of the points before it", so="there is no plane"
             )
-        step = (points[index] - origin).double()
-        for _ in range(2):
-            step = step - (step @ basis.T) @ basis
-        basis = torch.cat([basis, (step / step.norm())[None]])
+    origin = points[0]
+    columns, r = torch.linalg.qr((points[1:] - origin).double().T)
+    basis = (columns * r.diagonal().sign()).T
     plane = Plane(layout, origin, basis.to(points), torch.zeros(0), names, notes, objective)
     marks = plane.coordinates(points)
     return Plane(layout, origin, basis.to(points), marks, names, notes, objective)

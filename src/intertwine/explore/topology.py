@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from intertwine.errors import InputError
-from intertwine.explore.evaluate import Landscape, check_levels
+from intertwine.explore._evaluate import Landscape, check_levels
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,30 @@
 """Merge channels of any model: Iterative Feature Merging and better, with a real smaller model at the end."""
 
+import intertwine.merge.methods  # noqa: F401  registers them
+from intertwine.merge._widen import widen
 from intertwine.merge.decide import PAPER_BETAS, Options, Planner, plan_merge
-from intertwine.merge.equivalence import Isomorphism, automorphisms, feature_complexity, find_isomorphism
+from intertwine.merge.equivalence import feature_complexity
 from intertwine.merge.plan import AxisPlan, Merge, MergePlan
+from intertwine.merge.registry import METHODS, MergeMethod, Parameter, merge_method
 from intertwine.merge.repair import reestimate_norms
 from intertwine.merge.shrink import apply_merge
 from intertwine.merge.storage import flops_of, load_merged, save_merged
-from intertwine.merge.widen import widen
 
 __all__ = [
+    "METHODS",
     "PAPER_BETAS",
     "AxisPlan",
-    "Isomorphism",
     "Merge",
+    "MergeMethod",
     "MergePlan",
     "Options",
+    "Parameter",
     "Planner",
     "apply_merge",
-    "automorphisms",
     "feature_complexity",
-    "find_isomorphism",
     "flops_of",
     "load_merged",
+    "merge_method",
     "plan_merge",
     "reestimate_norms",
     "save_merged",

@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 
 from intertwine.errors import InputError
 from intertwine.merge.plan import AxisPlan, MergePlan
+from intertwine.rules import facts
 from intertwine.symmetry import Symmetry
 
 STEPS = 64  # an axis is narrowed by 1/64 of its width at a time
@@ -76,16 +77,12 @@ def entry_flops(symmetry: Symmetry) -> dict[str, float]:
     for node in traced.graph.nodes:
         if node.op != "call_function":
             continue
-        name = str(node.target).removeprefix("aten.").split(".")[0]
-        value = node.meta.get("val")
-        if name not in ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose2d") or not isinstance(
-            value, Tensor
-        ):
+        value, rows = node.meta.get("val"), facts(node).rows
+        if rows is None or not isinstance(value, Tensor):
             continue
         weight = node.args[1]
         if isinstance(weight, fx.Node) and weight.name in traced.weights:
-            channels = value.shape[-1] if name == "linear" else value.shape[1]
-            uses = int(value.numel()) / int(channels)
+            uses = int(value.numel()) / int(value.shape[rows])
             param = traced.weights[weight.name]
             out[param] = out.get(param, 0.0) + 2.0 * uses
     return out

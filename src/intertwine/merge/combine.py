@@ -75,9 +75,8 @@ def rescale(axis: AxisPlan, weights: dict[str, Tensor]) -> None:
             continue
         place, tensor = plan.place(axis.size), weights[plan.param]
         factor = torch.ones(tensor.shape[plan.dim], dtype=tensor.dtype)
-        factor[torch.from_numpy(place.where.reshape(-1))] = torch.tensor(
-            plan.scale, dtype=tensor.dtype
-        ).repeat_interleave(place.where.shape[1])
+        given = torch.tensor(plan.scale, dtype=tensor.dtype).reshape(axis.size, -1)
+        factor[torch.from_numpy(place.where)] = given.expand(place.where.shape)
         shape = [-1 if d == plan.dim else 1 for d in range(tensor.dim())]
         weights[plan.param] = (tensor + plan.shift) * factor.to(tensor.device).reshape(shape) - plan.shift
 

@@ -24,6 +24,7 @@ from intertwine.merge.plan import Merge, classes_of
 from intertwine.merge.working import Target, Working, gram
 
 Progress = Callable[[int], None]
+Weights = dict[str, Tensor]
 
 
 def coefficients(sums_first: bool, keep: float, drop: float) -> list[Pair]:
@@ -182,12 +183,9 @@ class Interleaved:
 
 
 def merge_interleaved(
-    targets: Sequence[Target],
-    weights: dict[str, Tensor],
-    beta: float,
-    max_ratio: float,
+    targets: Sequence[Target], weights: Weights, beta: float, max_ratio: float,
     progress: Progress | None = None,
-) -> list[tuple[Merge, ...]]:
+) -> list[tuple[Merge, ...]]:  # fmt: skip
     """One merge on every axis a round; an axis stops for good in round max_ratio times its width."""
     engine = Interleaved(targets, weights)
     merges: list[list[Merge]] = [[] for _ in targets]
@@ -206,12 +204,9 @@ def merge_interleaved(
 
 
 def merge_layerwise(
-    targets: Sequence[Target],
-    weights: dict[str, Tensor],
-    beta: float,
-    max_ratio: float,
+    targets: Sequence[Target], weights: Weights, beta: float, max_ratio: float,
     progress: Progress | None = None,
-) -> list[tuple[Merge, ...]]:
+) -> list[tuple[Merge, ...]]:  # fmt: skip
     """Algorithm 1: finish an axis, change the weights, go to the next."""
     working, found = Working(targets, weights), []
     for k, target in enumerate(targets):

@@ -1,59 +1,23 @@
 """Means and covariances of every hidden feature without data: moments propagated through the graph.
 
-A value is taken as Gaussian between layers. With channel covariance C, neighbouring positions correlated by
-S_pq = exp(-|p - q| / tau), and a kernel w:
-
-    convolution   cov z_ij = sum_pq w_ip C w_jq S_pq
-    batch norm    mean = shift, cov = corr(z) o gain gain^T        (its statistics are those of real data)
-    f(z)          cov_ij = sum_n a_n(i) a_n(j) rho_ij^n / n!,  a_n(i) = E[f(m_i + s_i x) He_n(x)]   (Mehler)
-
-Batch norm is why this works: it stores the scale of every channel on the training data, only correlations are
-propagated. It steers which channels are removed and how their readers make up for it, never what is exact;
-where an op is not known the features are taken as uncorrelated.
+How they pass through an op is part of its rule (`rules.moments`). Batch norm is why this works: it stores the
+scale of every channel on the training data, only correlations are propagated. It steers which channels are
+removed and how their readers make up for it, never what is exact; where an op is not known the features are
+taken as uncorrelated.
 """
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, fx
 
+from intertwine.rules import facts
+from intertwine.rules.moments import Moments
 from intertwine.symmetry import Symmetry
-
-TAU = 1.0
-ORDER, NODES = 8, 80
-POINTWISE = frozenset(
-    "relu gelu silu sigmoid tanh hardtanh hardswish hardsigmoid leaky_relu elu selu celu softplus mish "
-    "relu6 exp abs square clamp clamp_min log_sigmoid".split()
-)
-SAME = frozenset(
-    "dropout clone contiguous to _to_copy detach alias max_pool2d max_pool1d avg_pool2d avg_pool1d "
-    "adaptive_avg_pool2d adaptive_avg_pool1d adaptive_max_pool2d max_pool2d_with_indices".split()
-)
-
-
-@dataclass(frozen=True, eq=False)
-class Moments:
-    """mean (C,) and covariance (C, C) of the channels of a value, which lie along `dim`.
-
-    copies: after a flatten every channel lies at this many neighbouring positions.
-    """
-
-    mean: Tensor
-    cov: Tensor
-    dim: int
-    copies: int = 1
-
-
-def unknown(size: int, dim: int) -> Moments:
-    """Uncorrelated features of unit scale."""
-    return Moments(torch.zeros(size, dtype=torch.float64), torch.eye(size, dtype=torch.float64), dim)
 
 
 def propagate_moments(symmetry: Symmetry, weights: Mapping[str, Tensor]) -> dict[str, Moments]:
@@ -71,17 +35,12 @@ def propagate_moments(symmetry: Symmetry, weights: Mapping[str, Tensor]) -> dict
     return {name: value for name, value in env.items() if isinstance(value, Moments)}
 
 
-def _shape(node: fx.Node) -> tuple[int, ...]:
-    value = node.meta.get("val")
-    return tuple(int(s) for s in value.shape) if isinstance(value, Tensor) else ()
-
-
 def _input(node: fx.Node) -> Moments | None:
     """Colours of a picture go together; anything else is taken as uncorrelated."""
-    shape = _shape(node)
     value = node.meta.get("val")
-    if len(shape) < 2 or not isinstance(value, Tensor) or not value.is_floating_point():
+    if not isinstance(value, Tensor) or value.ndim < 2 or not value.is_floating_point():
         return None
+    shape = tuple(int(s) for s in value.shape)
     dim = 1 if len(shape) > 3 else len(shape) - 1
     size = shape[dim]
     shared = 0.9 if len(shape) == 4 and size <= 4 else 0.0
@@ -95,207 +54,11 @@ def _call(node: fx.Node, env: Mapping[str, Any]) -> Any:
     args = fx.node.map_arg(node.args, lambda n: env.get(n.name))
     if node.target is operator.getitem:
         return args[0] if isinstance(args[0], Moments) and args[1] == 0 else None
-    name = str(node.target).removeprefix("aten.").split(".")[0]
+    passes = facts(node).moments
     try:
-        if name in POINTWISE:
-            return _pointwise(args[0], lambda x: node.target(x, *args[1:], **node.kwargs))  # type: ignore[operator]
-        rule = _RULES.get(name)
-        if rule is not None:
-            return rule(node, *args)
-        return args[0] if name in SAME and isinstance(args[0], Moments) else None
+        return None if passes is None else passes(node, *args)
     except (RuntimeError, IndexError, TypeError, ValueError):
         return None  # an unusual form of a known op: its features count as uncorrelated
 
 
-def _kernel_correlation(kernel: tuple[int, ...]) -> Tensor:
-    grid = torch.stack(torch.meshgrid(*[torch.arange(k, dtype=torch.float64) for k in kernel], indexing="ij"))
-    points = grid.reshape(len(kernel), -1).T
-    return torch.exp(-torch.cdist(points, points) / TAU)
-
-
-def _convolution(node: fx.Node, x: Any, weight: Tensor, bias: Any = None, *rest: Any) -> Moments | None:
-    groups = (
-        next((int(r) for r in reversed(node.args[3:]) if isinstance(r, int)), 1) if len(node.args) > 6 else 1
-    )
-    outer, inner = weight.shape[:2]
-    if not isinstance(x, Moments):
-        x = unknown(inner * groups, 1)
-    near = _kernel_correlation(tuple(weight.shape[2:]))
-    flat = weight.reshape(outer, inner, -1)
-    if groups == 1:
-        mixed = torch.einsum("oip,ij->ojp", flat @ near, x.cov)
-        cov = mixed.reshape(outer, -1) @ flat.reshape(outer, -1).T
-        mean = flat.sum(2) @ x.mean
-    elif inner == 1 and outer == groups:
-        rows = flat[:, 0]
-        cov = (rows @ near @ rows.T) * x.cov
-        mean = rows.sum(1) * x.mean
-    else:
-        dense = torch.zeros(outer, inner * groups, flat.shape[2], dtype=torch.float64)
-        for g in range(groups):
-            span = slice(g * outer // groups, (g + 1) * outer // groups)
-            dense[span, g * inner : (g + 1) * inner] = flat[span]
-        mixed = torch.einsum("oip,ij->ojp", dense @ near, x.cov)
-        cov = mixed.reshape(outer, -1) @ dense.reshape(outer, -1).T
-        mean = dense.sum(2) @ x.mean
-    return Moments(mean + bias if isinstance(bias, Tensor) else mean, cov, 1)
-
-
-def _linear(node: fx.Node, x: Any, weight: Tensor, bias: Any = None) -> Moments | None:
-    if not isinstance(x, Moments):
-        x = unknown(weight.shape[1], len(_shape(node)) - 1)
-    parts = weight.reshape(weight.shape[0], len(x.mean), x.copies)
-    cov = sum(
-        (parts[:, :, p] @ x.cov @ parts[:, :, p].T for p in range(x.copies)),
-        torch.zeros(1, dtype=torch.float64),
-    )
-    mean = parts.sum(2) @ x.mean
-    return Moments(mean + bias if isinstance(bias, Tensor) else mean, cov, len(_shape(node)) - 1)
-
-
-def _correlation(cov: Tensor) -> Tensor:
-    scale = cov.diag().clamp_min(0).sqrt().clamp_min(1e-12)
-    return (cov / scale[:, None] / scale[None, :]).clamp(-1, 1)
-
-
-def _batch_norm(node: fx.Node, x: Any, gain: Any, shift: Any, mean: Tensor, *rest: Any) -> Moments:
-    size = len(mean)
-    corr = _correlation(x.cov) if isinstance(x, Moments) else torch.eye(size, dtype=torch.float64)
-    gain = gain if isinstance(gain, Tensor) else torch.ones(size, dtype=torch.float64)
-    shift = shift if isinstance(shift, Tensor) else torch.zeros(size, dtype=torch.float64)
-    return Moments(shift, corr * torch.outer(gain, gain), 1)
-
-
-def _layer_norm(
-    node: fx.Node, x: Any, shape: Any, gain: Any = None, shift: Any = None, *rest: Any
-) -> Moments | None:
-    if len(shape) != 1:
-        return None
-    return Moments(*_normed(x, int(shape[0]), gain, shift), len(_shape(node)) - 1)
-
-
-def _normed(x: Any, size: int, gain: Any, shift: Any) -> tuple[Tensor, Tensor]:
-    corr = _correlation(x.cov) if isinstance(x, Moments) else torch.eye(size, dtype=torch.float64)
-    gain = gain if isinstance(gain, Tensor) else torch.ones(size, dtype=torch.float64)
-    shift = shift if isinstance(shift, Tensor) else torch.zeros(size, dtype=torch.float64)
-    return shift, corr * torch.outer(gain, gain)
-
-
-def _quadrature() -> tuple[Tensor, Tensor, Tensor]:
-    nodes, share = np.polynomial.hermite_e.hermegauss(NODES)
-    x = torch.from_numpy(nodes)
-    polynomials = [torch.ones_like(x), x]
-    for n in range(2, ORDER + 1):
-        polynomials.append(x * polynomials[-1] - (n - 1) * polynomials[-2])
-    return x, torch.from_numpy(share / share.sum()), torch.stack(polynomials)
-
-
-def _pointwise(x: Any, function: Callable[[Tensor], Tensor]) -> Moments | None:
-    """Mehler's formula; what the first `ORDER` terms miss is put on the diagonal."""
-    if not isinstance(x, Moments):
-        return None
-    nodes, share, polynomials = _quadrature()
-    scale = x.cov.diag().clamp_min(0).sqrt()
-    values = function(x.mean[:, None] + scale[:, None] * nodes[None, :])
-    mean = values @ share
-    corr = _correlation(x.cov)
-    cov, power = torch.zeros_like(corr), torch.ones_like(corr)
-    for n in range(1, ORDER + 1):
-        power = power * corr
-        a = (values * polynomials[n] * share).sum(1)
-        cov += torch.outer(a, a) * power / math.factorial(n)
-    spread = (values - mean[:, None]).square() @ share
-    cov += torch.diag((spread - cov.diag()).clamp_min(0))
-    return Moments(mean, cov, x.dim, x.copies)
-
-
-def _add(node: fx.Node, x: Any, y: Any, *rest: Any) -> Moments | None:
-    if isinstance(x, Moments) and isinstance(y, Moments) and len(x.mean) == len(y.mean):
-        return Moments(x.mean + y.mean, x.cov + y.cov, x.dim, x.copies)
-    known = x if isinstance(x, Moments) else y
-    return known if isinstance(known, Moments) else None
-
-
-def _mul(node: fx.Node, x: Any, y: Any, *rest: Any) -> Moments | None:
-    if isinstance(x, Moments) and isinstance(y, Moments) and len(x.mean) == len(y.mean):
-        outer = torch.outer(y.mean, y.mean)
-        cov = x.cov * (y.cov + outer) + torch.outer(x.mean, x.mean) * y.cov
-        return Moments(x.mean * y.mean, cov, x.dim, x.copies)
-    known, factor = (x, y) if isinstance(x, Moments) else (y, x)
-    if not isinstance(known, Moments):
-        return None
-    if isinstance(factor, Tensor):
-        if factor.numel() != len(known.mean):
-            return known
-        scale = factor.reshape(-1)
-        return Moments(known.mean * scale, known.cov * torch.outer(scale, scale), known.dim, known.copies)
-    return known
-
-
-def _cat(node: fx.Node, parts: Any, dim: int = 0) -> Moments | None:
-    known = [p for p in parts if isinstance(p, Moments)]
-    if len(known) != len(parts) or not known:
-        return None
-    axis = dim % len(_shape(node))
-    if any(p.dim != axis for p in known):
-        return known[0]
-    return Moments(torch.cat([p.mean for p in known]), torch.block_diag(*[p.cov for p in known]), axis)
-
-
-def _permute(node: fx.Node, x: Any, dims: Any) -> Moments | None:
-    if not isinstance(x, Moments):
-        return None
-    order = [d % len(dims) for d in dims]
-    return Moments(x.mean, x.cov, order.index(x.dim), x.copies)
-
-
-def _transpose(node: fx.Node, x: Any, a: int, b: int) -> Moments | None:
-    order = list(range(len(_shape(node))))
-    a, b = a % len(order), b % len(order)
-    order[a], order[b] = b, a
-    return _permute(node, x, order)
-
-
-def _mean(node: fx.Node, x: Any, dims: Any = None, keepdim: bool = False, *rest: Any) -> Moments | None:
-    if not isinstance(x, Moments) or dims is None:
-        return None
-    old = len(_shape(node.args[0]))  # type: ignore[arg-type]
-    gone = {d % old for d in dims}
-    if x.dim in gone:
-        return None
-    dim = x.dim if keepdim else x.dim - sum(d < x.dim for d in gone)
-    return Moments(x.mean, x.cov, dim)
-
-
-def _view(node: fx.Node, x: Any, *rest: Any) -> Moments | None:
-    """Reshapes that keep the channels whole, or flatten the pixels of a channel behind it."""
-    if not isinstance(x, Moments):
-        return None
-    new, size = _shape(node), len(x.mean) * x.copies
-    old = _shape(node.args[0])  # type: ignore[arg-type]
-    before = math.prod(old[: x.dim])
-    after = math.prod(old[x.dim + 1 :])
-    seen = 1
-    for dim, length in enumerate(new):
-        rest_size = math.prod(new[dim + 1 :])
-        if seen == before and length == size and rest_size == after:
-            return Moments(x.mean, x.cov, dim, x.copies)
-        if seen == before and length == size * after and rest_size == 1:
-            return Moments(x.mean, x.cov, dim, x.copies * after)
-        seen *= length
-    return None
-
-
-_RULES: dict[str, Callable[..., Moments | None]] = {
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), _convolution),
-    "linear": _linear,
-    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), _batch_norm),
-    "layer_norm": _layer_norm,
-    **dict.fromkeys(("add", "add_", "sub"), _add),
-    "mul": _mul,
-    "cat": _cat,
-    "permute": _permute,
-    "transpose": _transpose,
-    "mean": _mean,
-    **dict.fromkeys(("view", "reshape", "flatten", "_unsafe_view", "unflatten"), _view),
-}
+__all__ = ["Moments", "propagate_moments"]

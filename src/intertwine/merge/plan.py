@@ -53,7 +53,7 @@ def classes_of(size: int, merges: Iterable[Merge]) -> list[list[int]]:
 class PlacePlan:
     """A place of the axis; `where` is None where channel c lies at position c.
 
-    scale: the factor of every channel before merging (a gauge of the axis's group), or None.
+    scale: the factor of every channel, or of every position, before merging (a gauge of the group), or None.
     """
 
     param: str
@@ -68,7 +68,7 @@ class PlacePlan:
         """The plain form of a place."""
         plain = place.where.shape[1] == 1 and bool((place.where[:, 0] == np.arange(len(place.where))).all())
         where = None if plain else tuple(tuple(row) for row in place.where.tolist())
-        factors = None if scale is None else tuple(scale.tolist())
+        factors = None if scale is None else tuple(scale.reshape(-1).tolist())
         return cls(place.param, place.dim, place.role, where, place.shift, factors)
 
     def place(self, size: int) -> Place:
@@ -117,7 +117,7 @@ def _unpack(text: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(text), "<f8")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AxisPlan:
     """The merges of one axis in order. sums_first: sum the making, average the reading weights.
 
@@ -135,6 +135,9 @@ class AxisPlan:
     readers: tuple[Reader, ...] = ()
     costs: tuple[float, ...] = ()
     variances: tuple[float, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"AxisPlan({self.name!r}, {self.size} -> {self.width})"
 
     @property
     def width(self) -> int:
@@ -157,7 +160,7 @@ class AxisPlan:
         return replace(self, merges=self.merges[:count], costs=self.costs[:count], readers=(), variances=())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MergePlan:
     """The plan of a model: one AxisPlan an axis, how they were found, and axes left alone with the reason."""
 
@@ -169,6 +172,10 @@ class MergePlan:
     repair: str = "none"
     beta: float | None = None
     left_alone: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        widths = f"{sum(a.size for a in self.axes)} -> {sum(a.width for a in self.axes)} channels"
+        return f"MergePlan({self.method}, {len(self.axes)} axes, {widths})"
 
     def __str__(self) -> str:
         lines = [f"{self.method}: {self.merges} merges"]

@@ -11,10 +11,10 @@ from torch import Tensor, fx, nn
 
 from intertwine.merge.moments import Moments, propagate_moments
 from intertwine.merge.places import Place
+from intertwine.rules import facts
 from intertwine.symmetry import Symmetry
+from intertwine.symmetry.naming import carries, origin
 from intertwine.trace.export import eval_copy
-
-CONTRACTIONS = ("linear", "conv1d", "conv2d", "conv3d")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +69,8 @@ def _contraction(placeholder: fx.Node | None, place: Place) -> fx.Node | None:
     users = list(placeholder.users) if placeholder is not None else []
     if len(users) != 1 or place.dim != 1:
         return None
-    name = str(users[0].target).removeprefix("aten.").split(".")[0]
-    if name in CONTRACTIONS and len(users[0].args) > 1 and users[0].args[1] is placeholder:
+    reads = facts(users[0]).rows is not None
+    if reads and len(users[0].args) > 1 and users[0].args[1] is placeholder:
         return users[0]
     return None
 
@@ -91,12 +91,11 @@ def _beside(node: fx.Node, moments: Mapping[str, Moments]) -> float:
         users = list(at.users)
         if len(users) != 1:
             return 0.0
-        name = str(users[0].target)
-        if "add" in name:
+        if facts(users[0]).adds:
             others = [a for a in users[0].args[:2] if isinstance(a, fx.Node) and a is not at]
             known = moments.get(others[0].name) if others else None
             return float(known.cov.diag().sum()) if known is not None else 0.0
-        if not any(x in name for x in ("batch_norm", "getitem", "dropout", "clone")):
+        if not carries(users[0]) and facts(origin(users[0])).statistics is None:
             return 0.0
         at = users[0]
     return 0.0
@@ -110,7 +109,7 @@ def _after(
     own = names.get(bias.name, "") if isinstance(bias, fx.Node) else ""
     if bias is not None and isinstance(bias, fx.Node) and len(bias.users) > 1:
         own = ""
-    if len(users) == 1 and "batch_norm" in str(users[0].target):
+    if len(users) == 1 and facts(users[0]).statistics is not None:
         found = [names.get(a.name, "") if isinstance(a, fx.Node) else "" for a in users[0].args[1:5]]
         gain, _, mean, var = found
         if mean and var:

@@ -140,21 +140,13 @@ def expand(plan: MergePlan, folded: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def example_inputs(symmetry: Symmetry) -> Inputs:
-    """Random positional inputs of the shapes and dtypes that the graph was traced with."""
-    traced = symmetry.traced
+    """Random arguments of the shapes and dtypes that the graph was traced with, by position and by name."""
     generator = torch.Generator().manual_seed(0)
-    made = []
-    for node in traced.graph.nodes:
-        if node.op != "placeholder" or node.name in traced.weights or node.name in traced.constants:
-            continue
-        made.append(_random(node.meta.get("val"), generator))
-    return tuple(made), {}
+    made = symmetry.traced.example.map(lambda x: _random(x, generator))
+    return made.args, dict(made.kwargs)
 
 
-def _random(value: Any, generator: torch.Generator) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    shape = tuple(int(s) for s in value.shape)
+def _random(value: Tensor, generator: torch.Generator) -> Tensor:
     if value.dtype.is_floating_point:
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
-    return torch.randint(0, 2, shape, generator=generator).to(value.dtype)
+        return torch.randn(value.shape, generator=generator, dtype=torch.float64)
+    return torch.randint(0, 2, value.shape, generator=generator).to(value.dtype)

@@ -41,7 +41,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Reproduction:
     """One figure: its name on the command line, what it shows, and the function that makes it.
 
     preset: what runs if the command does not say; paper only where that takes minutes.
@@ -54,13 +54,13 @@ class Recipe:
     preset: str = "quick"
 
 
-def recipes() -> dict[str, Recipe]:
+def recipes() -> dict[str, Reproduction]:
     """Every recipe by name, sorted; two recipes of one name are an error.
 
     >>> "genni-fig1" in recipes()
     True
     """
-    found: dict[str, Recipe] = {}
+    found: dict[str, Reproduction] = {}
     for info in pkgutil.iter_modules(__path__):
         for recipe in getattr(importlib.import_module(f"{__name__}.{info.name}"), "RECIPES", ()):
             if recipe.name in found:
@@ -69,7 +69,7 @@ def recipes() -> dict[str, Recipe]:
     return dict(sorted(found.items()))
 
 
-def find_recipe(name: str) -> Recipe:
+def find_recipe(name: str) -> Reproduction:
     """The recipe of a name; NotFound with the nearest names otherwise."""
     known = recipes()
     if name not in known:

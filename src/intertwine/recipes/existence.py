@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from intertwine.recipes import Outcome, Progress, Recipe
+from intertwine.recipes import Outcome, Progress, Reproduction
 
 DIGITS = (3, 8)
 
@@ -47,7 +47,7 @@ def existence_proof_page(folder: Path, quick: bool, progress: Progress) -> Outco
 
 
 RECIPES = (
-    Recipe(
+    Reproduction(
         "functional-table4.1",
         "two networks with one representation and opposite functions",
         "source 003, table 4.1",

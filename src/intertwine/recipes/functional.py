@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intertwine.recipes import Claim, Outcome, Progress, Recipe
+from intertwine.recipes import Claim, Outcome, Progress, Reproduction
 from intertwine.recipes.nets import Net, load_checkpoints, load_net_data, make_net, train_net
 from intertwine.recipes.pages import write_outcome
 
@@ -270,7 +270,7 @@ def paths(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
 
 
 RECIPES = tuple(
-    Recipe(name, title, f"source 003, {where}", partial(make, name))
+    Reproduction(name, title, f"source 003, {where}", partial(make, name))
     for name, title, where, make in (
         ("functional-fig3.1", "whose features are these?", "figure 3.1", bias),
         ("functional-fig3.2", "clusters of features", "figure 3.2", clusters),

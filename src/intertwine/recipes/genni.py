@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intertwine.recipes import Outcome, Progress, Recipe
+from intertwine.recipes import Outcome, Progress, Reproduction
 
 if TYPE_CHECKING:
     from torch import nn
@@ -217,7 +217,7 @@ _FIGURES: tuple[tuple[str, str, tuple[tuple[Settings, View], ...], bool], ...] =
 )
 
 RECIPES = tuple(
-    Recipe(
+    Reproduction(
         name,
         title,
         f"{SOURCE}, figure {name[-1]}",

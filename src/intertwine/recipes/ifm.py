@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intertwine.recipes import Claim, Outcome, Progress, Recipe
+from intertwine.recipes import Claim, Outcome, Progress, Reproduction
 from intertwine.recipes.nets import Net, load_net_data, train_net
 from intertwine.recipes.pages import write_outcome
 
@@ -281,7 +281,7 @@ def iteration_times(name: str, folder: Path, quick: bool, progress: Progress) ->
 
 
 RECIPES = tuple(
-    Recipe(name, title, f"source 000, {where}", partial(make, name))
+    Reproduction(name, title, f"source 000, {where}", partial(make, name))
     for name, title, where, make in (
         ("ifm-fig2a", "distances between features of the last convolution", "figure 2a",
          lambda name, *rest: distances(name, False, *rest)),

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from intertwine.recipes import Claim, Outcome, Progress, Recipe
+from intertwine.recipes import Claim, Outcome, Progress, Reproduction
 from intertwine.recipes.ifm import Subject, accuracy_facts, curve_rows, merge_curves, smallest_within
 from intertwine.recipes.nets import Net, load_net_data, train_net
 from intertwine.recipes.pages import write_outcome
@@ -55,7 +55,7 @@ def find_imagenet() -> Dataset:
 
 def pretrained(name: str, weights: str) -> nn.Module:
     """A net of torchvision with its published weights, read as tensors only."""
-    from intertwine.zoo.vision_shim import import_vision
+    from intertwine.data.vision_shim import import_vision
 
     models = import_vision("torchvision.models")
     net: nn.Module = models.get_model(name)
@@ -119,5 +119,7 @@ def harder_tasks(name: str, folder: Path, quick: bool, progress: Progress) -> Ou
 
 
 RECIPES = (
-    Recipe("ifm-fig4", "merging on a harder task", "source 000, figure 4", partial(harder_tasks, "ifm-fig4")),
+    Reproduction(
+        "ifm-fig4", "merging on a harder task", "source 000, figure 4", partial(harder_tasks, "ifm-fig4")
+    ),
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intertwine.recipes import Claim, Outcome, Progress, Recipe
+from intertwine.recipes import Claim, Outcome, Progress, Reproduction
 from intertwine.recipes.nets import Net, load_net_data, train_net
 from intertwine.recipes.pages import write_outcome
 
@@ -49,10 +49,10 @@ def load_seeds(
 
 def _activations(model: nn.Module, splits: Splits) -> list[str]:
     """The values after activations, which the source cuts at."""
-    from intertwine.trace.surgery import Surgeon
+    from intertwine import trace
 
-    surgeon = Surgeon(model, (splits.test.images[:2],))
-    return [v.name for v in surgeon.values if "relu" in v.op]
+    values = trace(model, splits.test.images[:2]).values.by_input
+    return [v.name for v in values if v.is_layer and v.family == "pointwise"]
 
 
 def stitching(
@@ -165,16 +165,15 @@ def similarities(
 
 def rotations(name: str, title: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
     """Fig. 4: what later layers lose when a layer is acted on by the group, or by a rotation."""
+    from intertwine import trace
     from intertwine.report.similarity_figures import curves
     from intertwine.stitch import rotate
-    from intertwine.trace.surgery import Surgeon
 
     trials = 1 if quick else 10
     nets, splits = load_seeds("myrtle-plain", trials, folder, quick, progress)
     train = splits.train.take(1000 if quick else 50_000)
-    surgeon = Surgeon(nets[0], (splits.test.images[:2],))
-    # What the activations read: the source's net has no batch norms.
-    layers = [v.name for v in surgeon.values if ("batch_norm" if quick else "conv") in v.op]
+    values = trace(nets[0], splits.test.images[:2]).values
+    layers = [v.name for v in values.by_input if any(values[r].family == "pointwise" for r in v.readers)]
     series: dict[str, list[float]] = {}
     for by in ("group", "orthogonal", "identity"):
         for layer in layers:
@@ -224,7 +223,7 @@ def slopes(name: str, title: str, folder: Path, quick: bool, progress: Progress)
     claims = (
         Claim("accuracy from slope 1e-4 to 1", reported, ", ".join(f"{100 * f.accuracy:.1f}" for f in found)),
         Claim("where the group is GL(n)", "at slope 1 only",
-              ", ".join(f"{f.slope:g}" for f in found if f.group == "GL(n)") or "nowhere"),
+              ", ".join(f"{f.slope:g}" for f in found if f.group == "general linear") or "nowhere"),
     )  # fmt: skip
     series = {kind: [f.report[at, kind].trained for f in found] for kind in found[0].report.kinds}
     figure = curves(series, [f"{f.slope:g}" for f in found], x_title="slope", y_title="penalty, points")
@@ -298,9 +297,9 @@ _OTHERS: tuple[tuple[str, str, str, Any], ...] = (
 )
 
 
-def _recipe(short: str, where: str, title: str, make: Any, *fixed: Any) -> Recipe:
+def _recipe(short: str, where: str, title: str, make: Any, *fixed: Any) -> Reproduction:
     name = f"symmetry-{short}"
-    return Recipe(name, title, f"source 002, {where}", partial(make, name, title, *fixed))
+    return Reproduction(name, title, f"source 002, {where}", partial(make, name, title, *fixed))
 
 
 RECIPES = (

@@ -1,7 +1,7 @@
 """One rule an op. Importing this package fills the table."""
 
 from intertwine.rules import attention, conv, linear, norm, pointwise, reduce, shape
-from intertwine.rules.registry import RULES, Context, Rule, find_rule, rule
+from intertwine.rules.registry import RULES, Context, Rule, facts, find_rule, rule
 
 __all__ = [
     "RULES",
@@ -9,6 +9,7 @@ __all__ = [
     "Rule",
     "attention",
     "conv",
+    "facts",
     "find_rule",
     "linear",
     "norm",

@@ -42,6 +42,7 @@ def attention(
     "_assert_async.msg",
     "_assert_scalar.default",
     "sym_constrain_range_for_size.default",
+    checks=True,
 )
 def nothing(ctx: Context, *args: Any, **kwargs: Any) -> tuple[()]:
     """A check without a result."""

@@ -9,14 +9,17 @@ import numpy as np
 
 from intertwine.activations import intertwiner
 from intertwine.ir.value import Axis, Value
+from intertwine.rules import moments
 from intertwine.rules.registry import Context, rule
 
 PIXELS = "a window slides over it"
 
 
 @rule(
-    "conv1d.default", "conv2d.default", "conv3d.default", "conv1d.padding", "conv2d.padding", "conv3d.padding"
-)
+    "conv1d.default", "conv2d.default", "conv3d.default",
+    "conv1d.padding", "conv2d.padding", "conv3d.padding",
+    contracts=True, channels_last=True, moments=moments.convolution, rows=1,
+)  # fmt: skip
 def conv(
     ctx: Context,
     x: Value,
@@ -31,7 +34,9 @@ def conv(
     return _conv(ctx, x, weight, bias, groups, transposed=False)
 
 
-@rule("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input")
+@rule(
+    "conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input", contracts=True, rows=1
+)
 def conv_transpose(
     ctx: Context,
     x: Value,
@@ -47,7 +52,7 @@ def conv_transpose(
     return _conv(ctx, x, weight, bias, groups, transposed=True)
 
 
-@rule("convolution.default")
+@rule("convolution.default", contracts=True, channels_last=True, moments=moments.convolution, rows=1)
 def convolution(
     ctx: Context,
     x: Value,
@@ -110,6 +115,8 @@ def _pool(ctx: Context, x: Value, spatial: int) -> Value:
     "adaptive_max_pool1d.default",
     "adaptive_max_pool2d.default",
     "adaptive_max_pool3d.default",
+    summarizes=True,
+    moments=moments.same,
 )
 def max_pool(ctx: Context, x: Value, *args: object, **kwargs: object) -> Value | tuple[Value, ...]:
     """max over a window: commutes with positive scales of a channel, not with signs."""
@@ -128,6 +135,10 @@ def max_pool(ctx: Context, x: Value, *args: object, **kwargs: object) -> Value |
     "adaptive_avg_pool2d.default",
     "_adaptive_avg_pool2d.default",
     "adaptive_avg_pool3d.default",
+    summarizes=True,
+    moments=moments.same,
+)
+@rule(
     "upsample_nearest1d.default",
     "upsample_nearest2d.default",
     "upsample_nearest3d.default",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from intertwine.ir.value import Value, fixed
+from intertwine.rules import moments
 from intertwine.rules.registry import Context, rule
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-@rule("linear.default")
+@rule("linear.default", contracts=True, moments=moments.linear, rows=-1)
 def linear(ctx: Context, x: Value, weight: Value, bias: Value | None = None) -> Value:
     """x[..., i] w[o, i] + b[o]: the input channels of w cancel those of x."""
     batch = LETTERS[: len(x.dims) - 1]
@@ -27,7 +28,7 @@ def linear(ctx: Context, x: Value, weight: Value, bias: Value | None = None) -> 
     return ctx.add(out, bias)
 
 
-@rule("matmul.default", "bmm.default", "mm.default", "mv.default", "dot.default")
+@rule("matmul.default", "bmm.default", "mm.default", "mv.default", "dot.default", contracts=True)
 def matmul(ctx: Context, a: Value, b: Value) -> Value:
     """sum_k a[..., n, k] b[..., k, m]: contracted channels cancel, batch dimensions move together."""
     n = "y" if len(a.dims) > 1 else ""
@@ -39,7 +40,7 @@ def matmul(ctx: Context, a: Value, b: Value) -> Value:
     return ctx.einsum(f"{left}{n}x,{right}x{m}->{letters}{n}{m}", a, b)
 
 
-@rule("addmm.default", "baddbmm.default")
+@rule("addmm.default", "baddbmm.default", contracts=True)
 def addmm(ctx: Context, bias: Value, a: Value, b: Value, *, beta: float = 1, alpha: float = 1) -> Value:
     """bias + a b."""
     ctx.role(b, len(b.dims) - 2, "in")
@@ -49,7 +50,7 @@ def addmm(ctx: Context, bias: Value, a: Value, b: Value, *, beta: float = 1, alp
     return ctx.add(out, bias) if beta else out
 
 
-@rule("einsum.default")
+@rule("einsum.default", contracts=True)
 def einsum(ctx: Context, spec: str, operands: Sequence[Value], **_: object) -> Value:
     """Any einsum without repeated letters inside one operand."""
     spec = spec.replace(" ", "")

@@ -7,6 +7,7 @@ from typing import Any
 
 from intertwine.activations import intertwiner
 from intertwine.ir.value import Value
+from intertwine.rules import moments
 from intertwine.rules.registry import Context, rule
 
 
@@ -27,7 +28,12 @@ def _affine(ctx: Context, x: Value, gain: Value | None, shift: Value | None, cha
     return x
 
 
-@rule("_native_batch_norm_legit_no_training.default")
+@rule(
+    "_native_batch_norm_legit_no_training.default",
+    finishes=True,
+    statistics=(3, 4, 6),
+    moments=moments.batch_norm,
+)
 def batch_norm(
     ctx: Context,
     x: Value,
@@ -53,7 +59,7 @@ def batch_norm(
     return out, Value(((),)), Value(((),))
 
 
-@rule("_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_functional.default")
+@rule("_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_functional.default", finishes=True)
 def batch_norm_training(
     ctx: Context, x: Value, gain: Value | None, shift: Value | None, *args: Any
 ) -> tuple[Value, ...]:
@@ -66,7 +72,7 @@ def batch_norm_training(
     return (out, *[mean] * (len(ctx.shapes) - 1 - len(stored)), *stored)
 
 
-@rule("layer_norm.default")
+@rule("layer_norm.default", moments=moments.layer_norm)
 def layer_norm(
     ctx: Context,
     x: Value,
@@ -93,7 +99,7 @@ def rms_norm(
     return out if len(ctx.shapes) == 1 else (out, Value(tuple(() for _ in ctx.shapes[1])))
 
 
-@rule("group_norm.default")
+@rule("group_norm.default", finishes=True)
 def group_norm(
     ctx: Context,
     x: Value,
@@ -111,7 +117,7 @@ def group_norm(
     return _affine(ctx, ctx.reshape(out, shape), gain, shift, channelwise=True)
 
 
-@rule("instance_norm.default")
+@rule("instance_norm.default", finishes=True)
 def instance_norm(
     ctx: Context,
     x: Value,

@@ -11,15 +11,18 @@ import torch
 
 from intertwine.activations import Intertwiner, intertwiner
 from intertwine.ir.value import Value, constant, fixed
+from intertwine.rules import moments
 from intertwine.rules.registry import Context, is_value, rule
 
-# sigma(x, *constants), applied to every entry alone.
+# sigma(x, *constants), applied to every entry alone: those that let positive values pass and hold negative
+# ones back, which guided backpropagation gates, and all others.
+RECTIFIERS = """
+    relu relu6 leaky_relu elu celu selu gelu silu mish hardswish softplus threshold hardtanh clamp clamp_min
+""".split()
 UNARY = """
-    relu relu6 leaky_relu elu celu selu gelu silu mish sigmoid hardsigmoid hardswish hardtanh tanh
-    softplus softsign log_sigmoid threshold tanhshrink abs neg exp exp2 expm1 log log2 log10 log1p
+    sigmoid hardsigmoid tanh softsign log_sigmoid tanhshrink abs neg exp exp2 expm1 log log2 log10 log1p
     sqrt rsqrt square reciprocal sign sgn sin cos tan asin acos atan sinh cosh asinh acosh atanh erf
-    erfc floor ceil round trunc frac clamp clamp_min clamp_max nan_to_num logit isnan isinf isfinite
-    logical_not
+    erfc floor ceil round trunc frac clamp_max nan_to_num logit isnan isinf isfinite logical_not
 """.split()
 
 # Comparisons and other functions of two operands that nothing passes through but permutations.
@@ -44,16 +47,17 @@ def _measured(op: str, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...
     return intertwiner(lambda x: function(x, *args, **dict(kwargs)))
 
 
-def _unary_overloads() -> list[str]:
+def _overloads(names: list[str]) -> list[str]:
     found = []
-    for name in UNARY:
+    for name in names:
         packet = getattr(torch.ops.aten, name, None)
         if packet is not None and "default" in packet.overloads():
             found.append(f"{name}.default")
     return found
 
 
-@rule(*_unary_overloads())
+@rule(*_overloads(RECTIFIERS), finishes=True, moments=moments.pointwise, backward="rectifier")
+@rule(*_overloads(UNARY), finishes=True, moments=moments.pointwise)
 def unary(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     """sigma(x): what passes is the intertwiner group of sigma, found by evaluation."""
     if not x.factors:
@@ -64,14 +68,14 @@ def unary(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     return ctx.pointwise(x, _measured(ctx.op, args, tuple(sorted(kwargs.items()))))
 
 
-@rule(*SAME)
+@rule(*SAME, carries=True, moments=moments.same)
 def same(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value | tuple[Value, ...]:
     """The identity (copies, changes of precision); a cast to whole numbers or truth values rescales
     nothing."""
     return x if ctx.floating else ctx.opaque(x)
 
 
-@rule("native_dropout.default")
+@rule("native_dropout.default", moments=moments.same)
 def dropout(ctx: Context, x: Value, p: float, training: bool | None) -> tuple[Value, Value]:
     """The identity in eval mode; in training a mask is drawn for every position, so that none may move."""
     if training and p > 0:
@@ -79,14 +83,14 @@ def dropout(ctx: Context, x: Value, p: float, training: bool | None) -> tuple[Va
     return x, fixed(ctx.shapes[1])
 
 
-@rule("rrelu.default")
+@rule("rrelu.default", backward="rectifier")
 def rrelu(ctx: Context, x: Value, lower: float = 0.0, upper: float = 0.0, training: bool = False) -> Value:
     """max(x, 0) + a min(x, 0): positive scales pass; in training a is drawn for every position."""
     out = ctx.pointwise(x, intertwiner("relu"))
     return ctx.multiply(out, fixed(ctx.shape)) if training else out
 
 
-@rule("prelu.default", "_prelu_kernel.default")
+@rule("prelu.default", "_prelu_kernel.default", finishes=True, backward="rectifier")
 def prelu(ctx: Context, x: Value, weight: Value) -> Value:
     """max(x, 0) + w min(x, 0): w is scaled by nothing, x by any positive number."""
     if weight.dims:
@@ -97,7 +101,10 @@ def prelu(ctx: Context, x: Value, weight: Value) -> Value:
     return ctx.add(x, ctx.multiply(x, weight))
 
 
-@rule("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar", "rsub.Tensor")
+@rule(
+    "add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar", "rsub.Tensor",
+    finishes=True, adds=True, moments=moments.add,
+)  # fmt: skip
 def add(ctx: Context, a: Any, b: Any, *args: Any, **kwargs: Any) -> Value:
     """a + b: all operands are scaled alike."""
     if not is_value(a):
@@ -109,7 +116,7 @@ def add(ctx: Context, a: Any, b: Any, *args: Any, **kwargs: Any) -> Value:
     return ctx.add(a, constant(()))
 
 
-@rule("mul.Tensor", "mul.Scalar")
+@rule("mul.Tensor", "mul.Scalar", moments=moments.mul)
 def mul(ctx: Context, a: Any, b: Any) -> Value:
     """a * b: scales add up."""
     if not is_value(a):

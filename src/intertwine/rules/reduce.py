@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from intertwine.ir.value import Value
+from intertwine.rules import moments
 from intertwine.rules.registry import Context, dims_of, rule
 
 
-@rule("mean.dim", "sum.dim_IntList", "mean.default", "sum.default", "nanmean.default", "nansum.default")
+@rule(
+    "mean.dim", "sum.dim_IntList", "mean.default", "sum.default", "nanmean.default", "nansum.default",
+    summarizes=True, moments=moments.mean,
+)  # fmt: skip
 def linear_reduce(
     ctx: Context, x: Value, dims: Sequence[int] | None = None, keepdim: bool = False, **_: Any
 ) -> Value:
@@ -17,7 +21,8 @@ def linear_reduce(
     return ctx.reduce(x, dims_of(x, dims), keepdim)
 
 
-@rule("amax.default", "amin.default", "linalg_vector_norm.default", "norm.ScalarOpt_dim")
+@rule("amax.default", "amin.default", summarizes=True)
+@rule("linalg_vector_norm.default", "norm.ScalarOpt_dim")
 def extreme(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     """max, min, norms: positive scales of the other dimensions pass."""
     dims, keepdim = _dims_argument(ctx, args, kwargs)

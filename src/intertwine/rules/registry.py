@@ -19,12 +19,41 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Rule:
-    """One op overload explained. `law` is the first line of the rule's docstring."""
+    """One op overload explained. `law` is the first line of the rule's docstring.
+
+    What the rest of the package asks about an op is said here and nowhere else:
+
+    carries     it hands its operand on; the value is listed where it was computed
+    finishes    it ends the layer that made its operand (an activation, a norm, a residual sum)
+    summarizes  it only averages or takes maxima of its operand
+    contracts   it multiplies by a matrix: its weight reads the operand's channels
+    statistics  where its stored mean, variance and eps are among its arguments, if it is a norm that has them
+    checks      it asserts something and returns nothing
+    adds        it sums its two operands
+    moments     how means and covariances of features pass (`rules.moments`)
+    rows        the dimension of its result along which the outputs of its weight (argument 1) lie
+    any_strides the op that does the same to a tensor in any memory layout, where this one does not
+    channels_last  it runs faster on images with their channels last
+    backward    how guided backpropagation passes it: "rectifier", only where the incoming gradient and its
+                result are positive, or "gradient", as it is
+    """
 
     op: str
     apply: Callable[..., Any]
     family: str
     law: str
+    carries: bool = False
+    finishes: bool = False
+    summarizes: bool = False
+    contracts: bool = False
+    statistics: tuple[int, int, int] | None = None
+    checks: bool = False
+    adds: bool = False
+    moments: Callable[..., Any] | None = None
+    rows: int | None = None
+    any_strides: Any = None
+    channels_last: bool = False
+    backward: str = "gradient"
 
 
 RULES: dict[str, Rule] = {}
@@ -55,8 +84,8 @@ class Context(Algebra):
         return self.reshape(weight, (groups, weight.shape[0] // groups, *weight.shape[1:]))
 
 
-def rule(*ops: str) -> Callable[[F], F]:
-    """Register one function for several overloads."""
+def rule(*ops: str, **facts: Any) -> Callable[[F], F]:
+    """Register one function for several overloads; facts: the other fields of `Rule`."""
 
     def register(function: F) -> F:
         family = function.__module__.rsplit(".", 1)[-1]
@@ -64,7 +93,7 @@ def rule(*ops: str) -> Callable[[F], F]:
         for op in ops:
             if op in RULES:
                 raise ValueError(f"two rules for {op}: {RULES[op].apply.__name__} and {function.__name__}")
-            RULES[op] = Rule(op, function, family, law)
+            RULES[op] = Rule(op, function, family, law, **facts)
         return function
 
     return register
@@ -73,6 +102,14 @@ def rule(*ops: str) -> Callable[[F], F]:
 def find_rule(target: Any) -> Rule | None:
     """The rule of a graph node's target, or None."""
     return RULES.get(str(target).removeprefix("aten."))
+
+
+_NOTHING = Rule("", lambda *_: None, "", "")
+
+
+def facts(node: Any) -> Rule:
+    """What is known about the op of a graph node; of an op without a rule nothing is."""
+    return find_rule(node.target) or _NOTHING
 
 
 def is_value(x: Any) -> bool:

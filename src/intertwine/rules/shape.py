@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from intertwine.ir.placing import separate
 from intertwine.ir.value import Axis, Value, constant, fixed
+from intertwine.rules import moments
 from intertwine.rules.registry import Context, rule
 
 
+@rule("view.default", carries=True, moments=moments.view, any_strides=torch.ops.aten.reshape.default)
 @rule(
-    "view.default",
-    "_unsafe_view.default",
-    "view_copy.default",
-    "_reshape_copy.default",
+    "_unsafe_view.default", "view_copy.default", "_reshape_copy.default", carries=True, moments=moments.view
 )
 def view(ctx: Context, x: Value, *args: Any) -> Value:
     """Cut and group the axes anew."""
@@ -33,13 +33,13 @@ def reinterpret(ctx: Context, x: Value, *args: Any) -> Value:
     return x.with_dims((*kept, *fixed(missing).dims)[: len(ctx.shape)])
 
 
-@rule("permute.default")
+@rule("permute.default", carries=True, moments=moments.permute)
 def permute(ctx: Context, x: Value, dims: Sequence[int]) -> Value:
     """Dimensions in another order."""
     return x.permuted([d % len(x.dims) for d in dims])
 
 
-@rule("transpose.int")
+@rule("transpose.int", carries=True, moments=moments.transpose)
 def transpose(ctx: Context, x: Value, a: int, b: int) -> Value:
     """Two dimensions change places."""
     order = list(range(len(x.dims)))
@@ -48,20 +48,20 @@ def transpose(ctx: Context, x: Value, a: int, b: int) -> Value:
     return x.permuted(order)
 
 
-@rule("t.default")
+@rule("t.default", carries=True)
 def t(ctx: Context, x: Value) -> Value:
     """Matrix transpose."""
     return transpose(ctx, x, -1, -2) if len(x.dims) > 1 else x
 
 
-@rule("unsqueeze.default")
+@rule("unsqueeze.default", carries=True)
 def unsqueeze(ctx: Context, x: Value, dim: int) -> Value:
     """A new dimension of size 1."""
     dim %= len(x.dims) + 1
     return x.with_dims((*x.dims[:dim], (), *x.dims[dim:]))
 
 
-@rule("squeeze.dim", "squeeze.default", "squeeze.dims")
+@rule("squeeze.dim", "squeeze.default", "squeeze.dims", carries=True)
 def squeeze(ctx: Context, x: Value, dims: int | Sequence[int] | None = None) -> Value:
     """Drop dimensions of size 1."""
     rank = len(x.dims)
@@ -69,7 +69,7 @@ def squeeze(ctx: Context, x: Value, dims: int | Sequence[int] | None = None) -> 
     return x.with_dims(d for i, d in enumerate(x.dims) if not (i in chosen and x.shape[i] == 1))
 
 
-@rule("expand.default")
+@rule("expand.default", carries=True)
 def expand(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     """Repeat along dimensions of size 1; what is repeated fits anything."""
     return ctx.expand(x, ctx.shape)
@@ -94,7 +94,7 @@ def repeat_interleave(ctx: Context, x: Value, repeats: int, dim: int | None = No
     return x.with_dims((*x.dims[:dim], x.dims[dim] + extra, *x.dims[dim + 1 :]))
 
 
-@rule("slice.Tensor")
+@rule("slice.Tensor", carries=True)
 def slice_(
     ctx: Context, x: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Value:
@@ -103,7 +103,7 @@ def slice_(
     return ctx.take(x, dim, np.arange(x.shape[dim])[start:end:step])
 
 
-@rule("select.int")
+@rule("select.int", carries=True)
 def select(ctx: Context, x: Value, dim: int, index: int) -> Value:
     """x[index]: one slice."""
     dim %= len(x.dims)
@@ -111,13 +111,13 @@ def select(ctx: Context, x: Value, dim: int, index: int) -> Value:
     return x.with_dims((*x.dims[:dim], *x.dims[dim + 1 :]))
 
 
-@rule("unbind.int")
+@rule("unbind.int", carries=True)
 def unbind(ctx: Context, x: Value, dim: int = 0) -> list[Value]:
     """All slices."""
     return [select(ctx, x, dim, i) for i in range(x.shape[dim])]
 
 
-@rule("split.Tensor", "split_with_sizes.default")
+@rule("split.Tensor", "split_with_sizes.default", carries=True)
 def split(ctx: Context, x: Value, sizes: int | Sequence[int], dim: int = 0) -> list[Value]:
     """Consecutive slices; their sizes are those of the results."""
     dim %= len(x.dims)
@@ -143,7 +143,7 @@ def flip(ctx: Context, x: Value, dims: Sequence[int]) -> Value:
     return x
 
 
-@rule("roll.default")
+@rule("roll.default", carries=True)
 def roll(ctx: Context, x: Value, shifts: Sequence[int], dims: Sequence[int] = ()) -> Value:
     """Dimensions shifted round."""
     shifts = [shifts] if isinstance(shifts, int) else shifts
@@ -156,7 +156,7 @@ def roll(ctx: Context, x: Value, shifts: Sequence[int], dims: Sequence[int] = ()
     return x
 
 
-@rule("cat.default", "concat.default", "concatenate.default")
+@rule("cat.default", "concat.default", "concatenate.default", moments=moments.cat)
 def cat(ctx: Context, values: Sequence[Value], dim: int = 0) -> Value:
     """Side by side."""
     # An empty 1-D tensor may be concatenated with anything.
@@ -169,7 +169,7 @@ def stack(ctx: Context, values: Sequence[Value], dim: int = 0) -> Value:
     return ctx.concat([unsqueeze(ctx, v, dim) for v in values], dim % (len(values[0].dims) + 1))
 
 
-@rule("pad.default", "constant_pad_nd.default")
+@rule("pad.default", "constant_pad_nd.default", carries=True)
 def pad(
     ctx: Context, x: Value, widths: Sequence[int], mode: Any = "constant", value: float | None = None
 ) -> Value:

@@ -1,9 +1,7 @@
 """Run a model over data and hand out its values, batch by batch or all at once.
 
-Data may be a tensor of inputs, a pair (inputs, labels), an object with `.batches()`, or any iterable of
-batches; a batch is inputs or (inputs, labels), and inputs are a tensor, or a dict of keyword arguments. The
-model runs in eval mode without gradients, on a graph of its own: the caller's model keeps its mode, buffers,
-hooks and gradients.
+The model runs in eval mode without gradients, on a graph of its own: the caller's model keeps its mode,
+buffers, hooks and gradients. One trace serves all batches. What data may be: `data.batches`.
 """
 
 from __future__ import annotations
@@ -15,13 +13,18 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
-from intertwine.errors import DataError, NotFound
+from intertwine.data.batches import Batches, arguments, count_rows
+from intertwine.errors import NotFound
 from intertwine.similarity.features import check_finite
-from intertwine.trace.values import Value, ValueGraph
+from intertwine.symmetry import Symmetry
+from intertwine.symmetry.values import Value
+from intertwine.trace.export import export
+from intertwine.trace.record import Recorder
 
 At = Literal["layers", "all"] | str | Sequence[str]
-BATCH = 256
+WIDEST = 4096  # channels on several dimensions are read as one dimension up to here
 
 
 @dataclass(frozen=True)
@@ -64,34 +67,58 @@ class Features(Mapping[str, Tensor]):
 
 
 class Runner:
-    """One network and the values wanted of it; runs any batch, tracing once for each size of batch.
+    """One network and the values wanted of it; runs any batch on one trace (one for each size of image).
 
     `at`: "layers" (what a reader would call layers: the value after norm, activation or residual sum), "all"
-    (every value), or names and patterns such as "layer1.*".
+    (every value), or names and patterns such as "layer1.*". symmetry: that of the model, if it is known.
     """
 
-    def __init__(self, model: nn.Module, at: At = "layers") -> None:
+    def __init__(self, model: nn.Module, at: At = "layers", symmetry: Symmetry | None = None) -> None:
         self.model, self.at = model, at
-        self._graphs: dict[tuple[Any, ...], ValueGraph] = {}
+        self._graphs: dict[tuple[Any, ...], tuple[Symmetry, Recorder]] = {}
+        if symmetry is not None:
+            recorder = Recorder(symmetry.traced, model)
+            self._graphs[_key([n.meta["val"] for n in recorder.inputs])] = symmetry, recorder
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where the model lives."""
+        first = next(self.model.parameters(), None)
+        return None if first is None else first.device
 
     def wanted(self, inputs: Any) -> list[Value]:
         """The values that `at` selects, in the order in which the network computes them."""
-        return select(self._graph(inputs).values, self.at)
+        return select(self._graph(inputs)[0].values.by_input, self.at)
 
     def run(self, inputs: Any, only: Iterable[str] | None = None) -> tuple[dict[str, Tensor], Tensor]:
-        """Values with channels moved to dim 1, and the output."""
-        graph, (args, kwargs) = self._graph(inputs), _arguments(inputs)
-        chosen = [v for v in select(graph.values, self.at) if only is None or v.name in set(only)]
-        found, output = graph.run(args, kwargs, [v.name for v in chosen])
-        return {v.name: found[v.name].movedim(v.channel_dim, 1) for v in chosen}, output
+        """Values as inputs x channels x pixels, and the output."""
+        args, kwargs = arguments(inputs)
+        chosen = [v for v in self.wanted(inputs) if only is None or v.name in set(only)]
+        found, output = self._graph(inputs)[1](args, kwargs, [v.node for v in chosen])
+        return {v.name: v.features(found[v.node], WIDEST) for v in chosen}, output
 
-    def _graph(self, inputs: Any) -> ValueGraph:
-        args, kwargs = _arguments(inputs)
-        leaves = [*args, *kwargs.values()]
-        key = tuple((tuple(leaf.shape), leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+    def over(
+        self, data: Any, *, limit: int | None = None, only: Iterable[str] | None = None
+    ) -> Iterator[Batch]:
+        """Run the network over every batch of `data`."""
+        for inputs, labels in Batches(data, limit=limit, device=self.device):
+            values, output = self.run(inputs, only)
+            yield Batch(values, output, labels)
+
+    def _graph(self, inputs: Any) -> tuple[Symmetry, Recorder]:
+        args, kwargs = arguments(inputs)
+        key = _key([*args, *kwargs.values()])
         if key not in self._graphs:
-            self._graphs[key] = ValueGraph(self.model, args, kwargs)
+            if count_rows(inputs) == 1:  # with one row, what belongs to different inputs cannot be seen
+                args, kwargs = tree_map(lambda x: torch.cat([x, x]), (args, kwargs))
+            symmetry = Symmetry(export(self.model, args, kwargs))
+            self._graphs[key] = symmetry, Recorder(symmetry.traced, self.model)
         return self._graphs[key]
+
+
+def _key(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """What a graph depends on: everything about the inputs but their number."""
+    return tuple((tuple(x.shape[1:]), x.dtype) if isinstance(x, Tensor) else x for x in leaves)
 
 
 def collect(model: nn.Module, data: Any, at: At = "layers", *, limit: int | None = None) -> Features:
@@ -103,7 +130,7 @@ def collect(model: nn.Module, data: Any, at: At = "layers", *, limit: int | None
     """
     kept: dict[str, list[Tensor]] = {}
     outputs, labels = [], []
-    for batch in run_batches(Runner(model, at), data, limit=limit):
+    for batch in Runner(model, at).over(data, limit=limit):
         for name, value in batch.values.items():
             check_finite(value, name)
             kept.setdefault(name, []).append(value.cpu())
@@ -112,15 +139,6 @@ def collect(model: nn.Module, data: Any, at: At = "layers", *, limit: int | None
             labels.append(batch.labels.cpu())
     layers = {name: torch.cat(values) for name, values in kept.items()}
     return Features(layers, torch.cat(outputs), torch.cat(labels) if labels else None)
-
-
-def run_batches(
-    runner: Runner, data: Any, *, limit: int | None = None, only: Iterable[str] | None = None
-) -> Iterator[Batch]:
-    """Run the network over every batch of `data`."""
-    for inputs, labels in iterate(data, limit=limit, device=_device(runner.model)):
-        values, output = runner.run(inputs, only)
-        yield Batch(values, output, labels)
 
 
 def select(values: Sequence[Value], at: At) -> list[Value]:
@@ -139,81 +157,3 @@ def select(values: Sequence[Value], at: At) -> list[Value]:
                 f"no layer named {pattern!r}", do=f"the layers are {', '.join(v.name for v in values)}"
             )
     return [v for v in values if any(fnmatch.fnmatchcase(v.name, pattern) for pattern in patterns)]
-
-
-def iterate(
-    data: Any, *, limit: int | None = None, device: torch.device | None = None, batch: int = BATCH
-) -> Iterator[tuple[Any, Tensor | None]]:
-    """(inputs, labels or None) for each batch, cut off after `limit` inputs and moved to `device`."""
-    left = limit
-    for inputs, labels in _batches(data, batch):
-        count = _count(inputs)
-        if left is not None and left < count:
-            inputs, labels, count = _head(inputs, left), None if labels is None else labels[:left], left
-        if count:
-            yield _move(inputs, device), labels
-        if left is not None:
-            left -= count
-            if left <= 0:
-                return
-
-
-def _batches(data: Any, batch: int) -> Iterator[tuple[Any, Tensor | None]]:
-    if hasattr(data, "batches"):
-        yield from data.batches()
-    elif isinstance(data, (Tensor, dict)):
-        yield from ((part, None) for part in _cut(data, batch))
-    elif _is_pair(data):
-        if len(data[0]) != len(data[1]):
-            raise DataError(f"{len(data[0])} inputs but {len(data[1])} labels")
-        yield from zip(_cut(data[0], batch), data[1].split(batch), strict=True)
-    elif isinstance(data, Iterable):
-        for item in data:
-            yield item if _is_pair(item) else (item[0] if isinstance(item, (tuple, list)) else item, None)
-    else:
-        raise DataError(
-            f"cannot read data of type {type(data).__name__}",
-            do="pass a tensor, (inputs, labels), or batches",
-        )
-
-
-def _is_pair(item: Any) -> bool:
-    """(inputs, labels): labels are a vector of integers, one for each input."""
-    return (
-        isinstance(item, (tuple, list))
-        and len(item) == 2
-        and isinstance(item[0], (Tensor, dict))
-        and isinstance(item[1], Tensor)
-        and item[1].ndim == 1
-    )
-
-
-def _cut(inputs: Any, batch: int) -> Iterator[Any]:
-    if isinstance(inputs, dict):
-        for start in range(0, _count(inputs), batch):
-            yield {name: value[start : start + batch] for name, value in inputs.items()}
-    else:
-        yield from inputs.split(batch)
-
-
-def _head(inputs: Any, count: int) -> Any:
-    return {k: v[:count] for k, v in inputs.items()} if isinstance(inputs, dict) else inputs[:count]
-
-
-def _count(inputs: Any) -> int:
-    return len(next(iter(inputs.values()))) if isinstance(inputs, dict) else len(inputs)
-
-
-def _move(inputs: Any, device: torch.device | None) -> Any:
-    if device is None:
-        return inputs
-    return {k: v.to(device) for k, v in inputs.items()} if isinstance(inputs, dict) else inputs.to(device)
-
-
-def _device(model: nn.Module) -> torch.device | None:
-    first = next(model.parameters(), None)
-    return None if first is None else first.device
-
-
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return ((), dict(inputs)) if isinstance(inputs, dict) else ((inputs,), {})

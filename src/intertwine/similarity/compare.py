@@ -9,36 +9,32 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intertwine.data.batches import Batches
 from intertwine.errors import DataError, InputError, NotFound
-from intertwine.similarity.collect import At, Runner, iterate, run_batches
+from intertwine.ir.groups import Group
+from intertwine.similarity.collect import At, Batch, Runner
 from intertwine.similarity.features import FEWEST_INPUTS, PIXELS, Pixels, check_pixels, rows
 from intertwine.similarity.function import FunctionalSimilarity, Kind, Outputs
 from intertwine.similarity.kernels import TILE
 from intertwine.similarity.measures import Measure, find_measure, measure_for
 from intertwine.similarity.statistics import Interval, half_sample_interval
 from intertwine.similarity.stream import Moments
+from intertwine.symmetry import Symmetry
 
 Progress = Callable[[str, int], None]  # (what, inputs done so far)
 _Summaries = dict[tuple[str, str], Tensor | DataError]  # (measure, layer) -> what is kept of the layer
 KERNEL_INPUTS = 1000
 MEMORY = 2**31
 PARTS = 16  # parts of the data whose halves give the intervals
-
-
-class LayerGroups(Protocol):
-    """Says which group acts on the channels of a layer; a `Symmetry` can be wrapped into one."""
-
-    def __call__(self, layer: str) -> str:
-        """The name of the group, such as "positive monomial"."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +113,7 @@ def compare(
     at_b: At | None = None,
     data_b: Any = None,
     pixels: Pixels | None = None,
-    symmetry: LayerGroups | None = None,
+    symmetry: Symmetry | None = None,
     kernel_inputs: int = KERNEL_INPUTS,
     memory: int = MEMORY,
     function: bool = True,
@@ -132,8 +128,8 @@ def compare(
     the same inputs (another normalisation, say). `pixels` overrides the treatment of maps: by default CKA
     and CCA stream means over pixels ("pool"), Procrustes streams pixels ("samples", eq. D.2), kernels sum
     over pixels ("flatten"). "flatten" turns linear CKA into a kernel measure. `"auto"` among the measures
-    takes, for each layer of A, the measure of the group that `symmetry(layer)` names. `intervals=False` skips
-    the intervals.
+    takes, for each layer of A, the measure of the group that acts there. symmetry: that of A, if it is known
+    already. `intervals=False` skips the intervals.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     >>> result = compare(net, net, torch.randn(40, 3), ["cka", "procrustes-grelu"])
@@ -141,27 +137,23 @@ def compare(
     [('1', '1', 1.0), ('2', '2', 1.0)]
     """
     names = [measures] if isinstance(measures, str) else list(measures)
-    if "auto" in names and symmetry is None:
-        raise InputError(
-            "measure 'auto' needs the groups of the layers", do="pass symmetry=..., or name a measure"
-        )
     if pixels is not None:
         check_pixels(pixels)
     plan = [_Planned.of(name, pixels) for name in names if name != "auto"]
+    a, b = Runner(model_a, at, symmetry), Runner(model_b, at if at_b is None else at_b)
+    groups: list[Group] = []
     if "auto" in names:
-        plan += [
-            _Planned.of(measure_for(g), pixels)
-            for g in ("permutation", "positive monomial", "orthogonal", "general linear")
-        ]
+        first, data = _first(a, data)
+        groups = [value.group for value in a.wanted(first)]
+        plan += [_Planned.of(name, pixels, precise=True) for name in dict.fromkeys(map(measure_for, groups))]
     plan = list({p.measure.name: p for p in plan}.values())
-    a, b = Runner(model_a, at), Runner(model_b, at if at_b is None else at_b)
     second = data if data_b is None else data_b
     grids = _Grids(plan, notes=[])
     outputs = Outputs(kind) if function else None
     outputs = _stream(a, b, data, second, plan, grids, outputs, intervals, memory, progress)
     _run_kernels(a, b, data, second, plan, grids, kernel_inputs, memory, progress)
-    if "auto" in names and symmetry is not None:
-        grids.add_auto([symmetry(layer) for layer in grids.layers[0]])
+    if "auto" in names:
+        grids.add_auto(groups)
     wanted = {name: grids.values[name] for name in names}
     return Comparison(
         layers_a=grids.layers[0],
@@ -177,18 +169,22 @@ def compare(
 
 @dataclass(frozen=True)
 class _Planned:
-    """A measure and what becomes of pixels in this comparison."""
+    """A measure and what becomes of pixels in this comparison.
+
+    precise: a Procrustes distance is the root of a difference; to tell 0 from 1e-6 it needs float64.
+    """
 
     measure: Measure
     pixels: Pixels
     streams: bool
+    precise: bool = False
 
     @classmethod
-    def of(cls, name: str, pixels: Pixels | None) -> _Planned:
+    def of(cls, name: str, pixels: Pixels | None, precise: bool = False) -> _Planned:
         measure = find_measure(name)
         if measure.streams and not (pixels == "flatten" and measure.prepare is not None):
             treatment = pixels if pixels in ("pool", "samples") else measure.streamed
-            return cls(measure, treatment, True)
+            return cls(measure, treatment, True, precise or measure.needs_precision)
         return cls(measure, "pool" if pixels == "pool" else "flatten", False)
 
 
@@ -213,7 +209,7 @@ class _Grids:
                 self.notes.append(f"{measure}, {p} with {q}: {error.what}")
         self.values[measure] = grid
 
-    def add_auto(self, groups: list[str]) -> None:
+    def add_auto(self, groups: list[Group]) -> None:
         """Row i of "auto" is row i of the measure of the group of layer i."""
         chosen = [measure_for(group) for group in groups]
         self.values["auto"] = np.stack([self.values[m][i] for i, m in enumerate(chosen)])
@@ -285,11 +281,11 @@ def _check_memory(a: dict[str, Tensor], b: dict[str, Tensor], copies: int, memor
 
 
 def _moments(treatment: Pixels, streamed: list[_Planned], *, matched: bool = False) -> Moments:
-    mine = [p.measure for p in streamed if p.pixels == treatment]
+    mine = [p for p in streamed if p.pixels == treatment]
     return Moments(
         pixels=treatment,
-        precise=any(m.needs_precision for m in mine),
-        debiased=any(m.name == "cka-debiased" for m in mine),
+        precise=any(p.precise for p in mine),
+        debiased=any(p.measure.debiased for p in mine),
         matched=matched,
     )
 
@@ -320,15 +316,13 @@ def _read(item: _Planned, whole: Moments, parts: list[Moments], grids: _Grids) -
 
 def _paired(
     a: Runner, b: Runner, data: Any, data_b: Any, limit: int | None, only: Iterable[str] | None
-) -> Iterable[tuple[Any, Any]]:
+) -> Iterable[tuple[Batch, Batch]]:
     """Batches of both networks side by side. When both read the same data it is read once."""
     if data is data_b:
-        for inputs, labels in iterate(data, limit=limit, device=_device(a.model)):
-            yield _Ran(*a.run(inputs, only), labels), _Ran(*b.run(inputs, only), labels)
+        for inputs, labels in Batches(data, limit=limit, device=a.device):
+            yield Batch(*a.run(inputs, only), labels), Batch(*b.run(inputs, only), labels)
         return
-    runs = (
-        run_batches(runner, source, limit=limit, only=only) for runner, source in ((a, data), (b, data_b))
-    )
+    runs = (runner.over(source, limit=limit, only=only) for runner, source in ((a, data), (b, data_b)))
     for left, right in itertools.zip_longest(*runs):
         if left is None or right is None or len(left.output) != len(right.output):
             raise DataError(
@@ -338,16 +332,15 @@ def _paired(
         yield left, right
 
 
-@dataclass(frozen=True)
-class _Ran:
-    values: dict[str, Tensor]
-    output: Tensor
-    labels: Tensor | None
-
-
-def _device(model: nn.Module) -> torch.device | None:
-    first = next(model.parameters(), None)
-    return None if first is None else first.device
+def _first(runner: Runner, data: Any) -> tuple[Any, Any]:
+    """The first inputs, and the data with them still in it (an iterator can be read only once)."""
+    source = iter(data) if isinstance(data, Iterator) else None
+    if source is None:
+        return next(iter(Batches(data, device=runner.device)), (None, None))[0], data
+    head = next(source, None)
+    if head is None:
+        raise DataError("the data set is empty")
+    return next(iter(Batches([head], device=runner.device)))[0], itertools.chain([head], source)
 
 
 def _run_kernels(
@@ -375,7 +368,7 @@ def _run_kernels(
         layers.append(tuple(itertools.chain.from_iterable(groups)))
         for group in groups:
             kept: dict[str, list[Tensor]] = {name: [] for name in group}
-            for batch in run_batches(runner, source, limit=inputs, only=group):
+            for batch in runner.over(source, limit=inputs, only=group):
                 for name, value in batch.values.items():
                     kept[name].append(value)
             for name in group:
@@ -412,7 +405,7 @@ def _between(item: _Planned, of_a: _Summaries, of_b: _Summaries, p: str, q: str)
 
 def _groups(runner: Runner, data: Any, inputs: int, memory: int) -> list[list[str]]:
     """Layers in order, cut so that the features of a group fit `memory` (float32, with room for tiles)."""
-    first, _ = next(iter(iterate(data, limit=inputs, device=_device(runner.model))), (None, None))
+    first, _ = next(iter(Batches(data, limit=inputs, device=runner.device)), (None, None))
     if first is None:
         raise DataError("the data set is empty")
     groups: list[list[str]] = [[]]

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intertwine.data.batches import Batches
 from intertwine.errors import DataError, InputError
-from intertwine.similarity.collect import Runner, run_batches
+from intertwine.similarity.collect import Runner
 from intertwine.similarity.features import check_finite
 
 Kind = Literal["logits", "probabilities", "log-probabilities"]
@@ -153,10 +154,9 @@ def functional_similarity(
     (0.0, 0.0)
     """
     outputs = Outputs(kind)
-    a = run_batches(Runner(model_a), data, only=())
-    b = run_batches(Runner(model_b), data, only=())
-    for left, right in zip(a, b, strict=True):
-        outputs.update(left.output, right.output, left.labels)
+    a, b = Runner(model_a), Runner(model_b)
+    for inputs, labels in Batches(data, device=a.device):
+        outputs.update(a.run(inputs, only=())[1], b.run(inputs, only=())[1], labels)
     return outputs.result(seed=seed)
 
 

@@ -1,5 +1,4 @@
-"""The fourteen measures: what each is invariant to, its range, how it treats pixels; `similarity` computes
-any of them.
+"""The measures: what each is invariant to, its range, how it treats pixels; `similarity` computes any one.
 
 Every measure is larger for more similar features. A *covariance* measure reads moments (streams, any number
 of inputs); a *kernel* measure prepares a summary of each side (N x N) and compares the two. Linear CKA is
@@ -13,11 +12,12 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from intertwine.errors import InputError, NotFound
+from intertwine.ir.groups import GENERAL, ORTHOGONAL, Group
 from intertwine.similarity import covariance, kernels, neighbours
 from intertwine.similarity.features import (
     Array,
@@ -31,19 +31,26 @@ from intertwine.similarity.features import (
 )
 from intertwine.similarity.moments import PairMoments
 
-_ROTATION = "orthogonal maps, one common scale, translations"
-_LINEAR = "invertible linear maps, translations"
-_MONOMIAL = "permutations, positive scales of each channel, translations"
-_WEIGHTED = "permutations, one common scale, translations; linear maps of the wider side"
+F = TypeVar("F", bound=Callable[..., Any])
+MEASURES: dict[str, Measure] = {}
+_ROTATION = Group(linear=ORTHOGONAL), "one common scale, translations"
+_LINEAR = Group(linear=GENERAL), "translations"
+_MONOMIAL = Group(permutation=True, positive=1), "translations"
+_WEIGHTED = Group(permutation=True), "one common scale, translations; linear maps of the wider side"
+_SIZE = "one common scale"
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One measure of representational similarity; larger is more similar."""
+    """One measure of representational similarity; larger is more similar.
+
+    invariant: the group of channels that it does not see, and in words what it does not see besides.
+    chosen: `auto` may take it for a layer; it takes the one of the smallest group that contains the layer's.
+    """
 
     name: str
     title: str
-    invariance: str
+    invariant: tuple[Group, str]
     range: tuple[float, float]
     pixels: Pixels
     source: str
@@ -52,6 +59,18 @@ class Measure:
     between: Callable[..., float] | None = None
     needs_precision: bool = False
     streamed: Pixels = "pool"  # treatment of maps when moments are streamed over all layers of two networks
+    chosen: bool = False
+    debiased: bool = False  # it reads the sums of squares that debiasing needs
+
+    @property
+    def group(self) -> Group:
+        """What acts on channels without changing the value."""
+        return self.invariant[0]
+
+    @property
+    def invariance(self) -> str:
+        """What does not change the value, in words."""
+        return ", ".join(part for part in (str(self.group), self.invariant[1]) if part)
 
     @property
     def streams(self) -> bool:
@@ -108,14 +127,53 @@ _KORNBLITH, _GODFREY = "Kornblith et al. 2019", "Godfrey et al. 2022"
 _biased = partial(kernels.kernel_cka, debiased=False)
 _debiased = partial(kernels.kernel_cka, debiased=True)
 
-_LIST = (
+
+def add_measure(measure: Measure) -> Measure:
+    """Make a measure known by its name to `similarity`, `compare` and the command line."""
+    if measure.name in MEASURES or measure.name == "auto":
+        raise InputError(f"there is a measure named {measure.name!r} already")
+    MEASURES[measure.name] = measure
+    return measure
+
+
+def measure(
+    name: str,
+    group: Group,
+    *,
+    title: str = "",
+    also: str = "",
+    range: tuple[float, float] = (0, 1),
+    pixels: Pixels = "samples",
+    source: str = "",
+    prepare: Callable[..., Tensor] | None = None,
+    **more: Any,
+) -> Callable[[F], F]:
+    """Register a function of `PairMoments`, or, with `prepare`, of what it makes of each side, as a measure.
+
+    >>> from intertwine.similarity.moments import PairMoments
+    >>> @measure("first-moment", Group(), pixels="pool")
+    ... def first_moment(moments: PairMoments) -> float:
+    ...     return 1.0
+    >>> MEASURES.pop("first-moment").invariance
+    'trivial'
+    """
+
+    def register(function: F) -> F:
+        parts = (function, None, None) if prepare is None else (None, prepare, function)
+        add_measure(Measure(name, title or name, (group, also), range, pixels, source, *parts, **more))
+        return function
+
+    return register
+
+
+for _each in (
     Measure(
         "cka", "linear CKA", _ROTATION, (0, 1), "flatten", _KORNBLITH,
         covariance.linear_cka, kernels.linear_kernel, _biased,
     ),
     Measure(
         "cka-debiased", "debiased linear CKA", _ROTATION, (-1, 1), "flatten", "Nguyen et al. 2021",
-        covariance.debiased_linear_cka, kernels.linear_kernel, _debiased,
+        covariance.debiased_linear_cka, kernels.linear_kernel, _debiased, debiased=True,
     ),
     Measure(
         "cka-rbf", "RBF CKA", _ROTATION, (-1, 1), "flatten", _KORNBLITH,
@@ -123,7 +181,7 @@ _LIST = (
     ),
     Measure(
         "cca", "mean CCA", _LINEAR, (0, 1), "samples", "Hotelling 1936",
-        covariance.mean_cca, needs_precision=True,
+        covariance.mean_cca, needs_precision=True, chosen=True,
     ),
     Measure(
         "cca-squared", "mean squared CCA", _LINEAR, (0, 1), "samples", _KORNBLITH,
@@ -138,16 +196,18 @@ _LIST = (
         covariance.pwcca, needs_precision=True,
     ),
     Measure(
-        "procrustes", "orthogonal Procrustes", "orthogonal maps, one common scale", (0, 1), "samples",
-        f"Ding et al. 2021; {_GODFREY}", covariance.orthogonal_procrustes, streamed="samples",
+        "procrustes", "orthogonal Procrustes", (_ROTATION[0], _SIZE), (0, 1), "samples",
+        f"Ding et al. 2021; {_GODFREY}", covariance.orthogonal_procrustes, streamed="samples", chosen=True,
     ),
     Measure(
-        "procrustes-permutation", "permutation Procrustes", "permutations, one common scale", (0, 1),
+        "procrustes-permutation", "permutation Procrustes", (_WEIGHTED[0], _SIZE), (0, 1),
         "samples", "Williams et al. 2021", covariance.permutation_procrustes, streamed="samples",
+        chosen=True,
     ),
     Measure(
-        "procrustes-grelu", "G_ReLU-Procrustes", "permutations, positive scales of each channel", (0, 1),
+        "procrustes-grelu", "G_ReLU-Procrustes", (_MONOMIAL[0], ""), (0, 1),
         "samples", f"{_GODFREY}, Definition 5.2", covariance.grelu_procrustes, streamed="samples",
+        chosen=True,
     ),
     Measure(
         "cka-grelu", "G_ReLU-CKA, max kernel", _MONOMIAL, (-1, 1), "flatten",
@@ -165,36 +225,20 @@ _LIST = (
         "knn", "mutual k nearest neighbours", _ROTATION, (0, 1), "flatten", "Huh et al. 2024",
         None, neighbours.nearest, neighbours.overlap,
     ),
-)  # fmt: skip
-MEASURES: dict[str, Measure] = {measure.name: measure for measure in _LIST}
-
-# The smallest group with a measure of its own that contains the group of the axis.
-_BY_GROUP = {
-    "trivial": "procrustes-permutation",
-    "permutation": "procrustes-permutation",
-    "positive diagonal": "procrustes-grelu",
-    "positive monomial": "procrustes-grelu",
-    "sign diagonal": "procrustes",
-    "signed permutation": "procrustes",
-    "orthogonal": "procrustes",
-    "nonzero diagonal": "cca",
-    "monomial": "cca",
-    "general linear": "cca",
-}
+):  # fmt: skip
+    add_measure(_each)
 
 
-def measure_for(group: str) -> str:
-    """The measure whose invariance is the group of an axis, or the smallest one that contains it.
+def measure_for(group: Group | str) -> str:
+    """The measure of the smallest group that contains the one given, which may be given as it prints.
 
-    `group` is the name of a group or how it prints ("positive monomial^2", "... in each of 4 blocks").
-
-    >>> measure_for("general linear"), measure_for("positive monomial^2")
+    >>> measure_for(Group(linear="general linear")), measure_for("positive monomial in each of 4 blocks")
     ('cca', 'procrustes-grelu')
     """
-    name = str(group).split(" in each of ")[0].split("^")[0]
-    if name not in _BY_GROUP:
-        raise NotFound(f"no measure for the group {group!r}", do=f"known groups: {', '.join(_BY_GROUP)}")
-    return _BY_GROUP[name]
+    wanted = Group.parse(group)
+    fit = [m for m in MEASURES.values() if m.chosen and wanted <= m.group]
+    least = [m for m in fit if not any(n.group <= m.group and not m.group <= n.group for n in fit)]
+    return least[0].name
 
 
 def find_measure(name: str) -> Measure:
@@ -210,7 +254,7 @@ def similarity(
     measure: str = "cka",
     *,
     pixels: Pixels | None = None,
-    group: str | None = None,
+    group: Group | str | None = None,
     progress: kernels.Progress | None = None,
     **options: Any,
 ) -> float:

@@ -73,9 +73,9 @@ class Moments:
     to read.
 
     `pixels="samples"` pairs pixels at the smaller of the two sizes; `"pool"` pairs means over pixels. With
-    `precise=False` the products of a batch are taken in float32 (sums stay float64): enough for CKA and
-    Procrustes to 1e-6, not for CCA, which divides by small variances. `matched=True` keeps only pairs of
-    layers of the same name.
+    `precise=False` the products of a batch of float32 are taken in float32 (sums stay float64): enough for
+    CKA, and for Procrustes but near 1, not for CCA, which divides by small variances. `matched=True` keeps
+    only pairs of layers of the same name.
 
     >>> x = torch.randn(12, 3, 4, 4)
     >>> whole, left, right = Moments(), Moments(), Moments()
@@ -200,7 +200,8 @@ class Moments:
         parts = _parts(layers, self._widths())
         views = [resize(values[layer], size) for layer in layers]
         batch, _, pixels = views[0].shape
-        dtype = torch.float64 if self.precise else torch.float32
+        double = self.precise or any(view.dtype == torch.float64 for view in views)
+        dtype = torch.float64 if double else torch.float32
         data = views[0].new_empty((parts[-1].stop, batch, pixels), dtype=dtype)
         squares = data.new_empty((len(layers) if self.debiased else 0, batch, pixels))
         for i, (layer, part, view) in enumerate(zip(layers, parts, views, strict=True)):

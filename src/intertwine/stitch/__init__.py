@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from intertwine.stitch import classes as _classes  # noqa: F401 (registers them)
 from intertwine.stitch.fit import Training
-from intertwine.stitch.groups import LayerGroup, find_group
-from intertwine.stitch.kinds import Kind, parse_kind
+from intertwine.stitch.kinds import STITCH_CLASSES, Kind, StitchClass, parse_kind, stitch_class
 from intertwine.stitch.rotate import Rotation, rotate
 from intertwine.stitch.slopes import stitch_slopes
 from intertwine.stitch.stitching import Stitched, Stitching, StitchReport, stitch, stitched_model
 
 __all__ = [
+    "STITCH_CLASSES",
     "Kind",
-    "LayerGroup",
     "Rotation",
+    "StitchClass",
     "StitchReport",
     "Stitched",
     "Stitching",
     "Training",
-    "find_group",
     "parse_kind",
     "rotate",
     "stitch",
+    "stitch_class",
     "stitch_slopes",
     "stitched_model",
 ]

@@ -21,7 +21,7 @@ from intertwine.errors import DataError
 from intertwine.stitch.junctions import Junction
 from intertwine.stitch.maps import resize
 from intertwine.stitch.start import Moments
-from intertwine.trace.surgery import Surgeon
+from intertwine.symmetry.surgery import Surgeon
 
 MEMORY = 2 * 1024**3
 
@@ -125,9 +125,8 @@ def record(
             for whole, value in zip(kept[k], keep, strict=True):
                 whole[start : start + len(batch)] = value.cpu()
             if moments:
-                x = mine[0].movedim(junction.a.value.channel_dim, 1)
-                y = other[0].movedim(junction.b.value.channel_dim, 1)
-                sums[k].add(resize(x, junction.size), y)
+                below, above = junction.a.value.layout, junction.b.value.layout
+                sums[k].add(resize(below.features(mine[0]), above.pixels), above.features(other[0]))
         outputs[0].append(next(found_a).cpu())
         outputs[1].append(next(found_b).cpu())
         if progress is not None:

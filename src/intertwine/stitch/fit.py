@@ -20,8 +20,8 @@ from torch.nn import functional
 from intertwine.errors import InputError
 from intertwine.stitch.junctions import Junction
 from intertwine.stitch.kinds import Kind
-from intertwine.stitch.maps import BirkhoffMap, FixedMap, FullMap, Map, RankMap, SoftSortMap, Stitch
-from intertwine.trace.surgery import Part
+from intertwine.stitch.maps import BirkhoffMap, FixedMap, FullMap, Map, ScaleMap, SoftSortMap, Stitch
+from intertwine.symmetry.surgery import Part
 
 TEMPERATURE = 4.0
 JUDGED = 500  # training inputs that decide whether a stitch is good enough, and which of two is better
@@ -95,36 +95,27 @@ class Held:
 
 def make_stitch(junction: Junction, channels: Map) -> Stitch:
     """The stitching layer of a junction around a map of channels."""
-    dim_a, dim_b = junction.a.value.channel_dim, junction.b.value.channel_dim
-    return Stitch(channels, dim_a, dim_b, junction.size)
+    return Stitch(channels, junction.a.value.layout, junction.b.value.layout)
 
 
 def make_map(kind: Kind, start: Tensor, junction: Junction, training: Training) -> Map:
     """The parameterisation that a kind is trained in."""
-    if kind.name == "identity":
+    if kind.of.trained is None:
         return FixedMap(start)
-    if kind.name == "rank":
-        return RankMap(start, min(kind.rank, *start.shape))
-    if kind.name in ("full", "lasso") or junction.group.linear:
-        return FullMap(start, kind.penalty)
-    if training.method == "softsort":
-        return SoftSortMap(start, junction.group)
-    alpha = 0.1 if training.alpha == "cv" else training.alpha
-    return BirkhoffMap(start, junction.group, alpha=alpha, rounds=training.rounds, blur=training.blur)
+    return kind.of.trained(start, junction.group, kind.number, training)
 
 
 def fit(
     kind: Kind, start: Tensor, held: Held, training: Training, progress: Progress | None = None
 ) -> Tensor:
     """The matrix of the stitch after training, a member of its class."""
-    if kind.name == "identity" or not training.epochs:
+    if kind.of.trained is None or not training.epochs:
         return start
-    grouped = kind.name == "group" and not held.junction.group.linear
-    if grouped and training.method == "birkhoff" and training.alpha == "cv":
-        training = replace(training, alpha=choose_alpha(kind, start, held, training))
-    if grouped:
-        return _fit_group(kind, start, held, training, progress)
     channels = make_map(kind, start, held.junction, training)
+    if isinstance(channels, BirkhoffMap) and training.alpha == "cv":
+        training = replace(training, alpha=choose_alpha(kind, start, held, training))
+    if isinstance(channels, (BirkhoffMap, SoftSortMap)):
+        return _fit_group(kind, start, held, training, progress)
     _descend(channels, held, training.epochs, training, progress)
     return channels.rounded()
 
@@ -141,7 +132,7 @@ def _fit_group(
         channels.scale.requires_grad_(False)
     _descend(channels, held, head, training, progress)
     if isinstance(channels, BirkhoffMap):
-        channels.scale.requires_grad_(held.junction.group.scale != "none")
+        channels.scale.requires_grad_(bool(held.junction.group.positive or held.junction.group.sign))
         _descend(channels, held, training.epochs - head, training, progress)
     far = polish_scales(channels.rounded(), held, training, progress)
     if torch.equal(near, far):
@@ -177,25 +168,11 @@ def choose_alpha(
 
 def polish_scales(matrix: Tensor, held: Held, training: Training, progress: Progress | None = None) -> Tensor:
     """D alone, by Adam on log |D|, with P fixed at the permutation that it is rounded to."""
-    if held.junction.group.scale not in ("positive", "nonzero") or not training.polish:
+    if not held.junction.group.positive or not training.polish:
         return matrix
-    scaled = _Scales(matrix)
+    scaled = ScaleMap(matrix)
     _descend(scaled, held, training.polish, replace(training, rate=None), progress)
     return scaled.rounded()
-
-
-class _Scales(Map):
-    """P diag(sign exp(lambda)) with only lambda free."""
-
-    rate = 0.1
-
-    def __init__(self, matrix: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("support", matrix.sign())
-        self.log_scale = nn.Parameter(matrix.sum(1).abs().log())
-
-    def matrix(self) -> Tensor:
-        return self.log_scale.exp()[:, None] * self.support  # type: ignore[operator]
 
 
 def _descend(channels: Map, held: Held, epochs: int, training: Training, progress: Progress | None) -> None:

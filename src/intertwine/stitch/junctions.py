@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from intertwine.errors import InputError, Unsupported
+from intertwine.ir.groups import Group
 from intertwine.similarity.collect import select
-from intertwine.stitch.groups import LayerGroup, find_group
-from intertwine.trace.surgery import Cut, Surgeon
+from intertwine.symmetry.surgery import Cut, Surgeon
 
 Skip = Literal["a", "b"]
-# They only summarise the value before them, which is a cut of its own.
-_SUMMARIES = ("max_pool", "avg_pool", "adaptive_", "mean", "amax")
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,6 @@ class Junction:
 
     a: Cut
     b: Cut
-    group: LayerGroup
     skip: Skip
 
     @property
@@ -37,24 +34,13 @@ class Junction:
         return self.b.inside
 
     @property
-    def widths(self) -> tuple[int, int]:
-        return width(self.a), width(self.b)
+    def group(self) -> Group:
+        """What acts on the channels that B reads: the smallest class that stitches B onto its orbit."""
+        return self.b.value.group
 
     @property
-    def size(self) -> tuple[int, ...]:
-        """The pixels of B's value."""
-        return pixels(self.b)
-
-
-def width(cut: Cut) -> int:
-    """Channels of the value."""
-    return cut.value.shape[cut.value.channel_dim]
-
-
-def pixels(cut: Cut) -> tuple[int, ...]:
-    """What is left of the value's shape without inputs and channels."""
-    shape = cut.value.shape
-    return tuple(s for d, s in enumerate(shape) if d not in (0, cut.value.channel_dim))
+    def widths(self) -> tuple[int, int]:
+        return self.a.value.layout.width, self.b.value.layout.width
 
 
 def find_junctions(
@@ -85,7 +71,7 @@ def find_junctions(
 
 def _names(surgeon: Surgeon, at: str | Sequence[str]) -> list[str]:
     if at in ("all", "outside"):
-        layers = [v for v in surgeon.values if v.is_layer and not v.op.startswith(_SUMMARIES)]
+        layers = [v for v in surgeon.values if v.is_layer and not v.summarizes]
         # The last layer is the output itself: there is nothing after it to stitch onto.
         return [v.name for v in layers if not surgeon.is_output(v.name)]
     chosen: dict[str, None] = {}
@@ -99,14 +85,15 @@ def _names(surgeon: Surgeon, at: str | Sequence[str]) -> list[str]:
 
 def _junction(a: Surgeon, b: Surgeon, p: str, q: str, same: bool, skip: Skip) -> Junction:
     cut_a, cut_b = a.cut(p), b.cut(q)
-    if len(pixels(cut_a)) != len(pixels(cut_b)):
+    size_a, size_b = cut_a.value.layout.pixels, cut_b.value.layout.pixels
+    if len(size_a) != len(size_b):
         raise Unsupported(
             f"{p} of A has shape {list(cut_a.value.shape)}, {q} of B {list(cut_b.value.shape)}",
             so="a map with pixels and one without cannot be stitched",
             do="choose layers of the same kind",
         )
-    if pixels(cut_a) != pixels(cut_b) and len(pixels(cut_b)) > 2:
-        raise Unsupported(f"values of {len(pixels(cut_b))} spatial dims are not resized", where=p)
+    if size_a != size_b and len(size_b) > 2:
+        raise Unsupported(f"values of {len(size_b)} spatial dims are not resized", where=p)
     if cut_b.inside and not (same and cut_a.live == cut_b.live and p == q):
         raise Unsupported(
             f"{q} of B lies inside a residual block (it needs {', '.join(cut_b.labels)} too)",
@@ -119,7 +106,7 @@ def _junction(a: Surgeon, b: Surgeon, p: str, q: str, same: bool, skip: Skip) ->
             so="B cannot read it",
             do="cut outside of residual blocks",
         )
-    return Junction(cut_a, cut_b, find_group(b, q), skip)
+    return Junction(cut_a, cut_b, skip)
 
 
 def _difference(a: Surgeon, b: Surgeon) -> str:

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from intertwine.stitch.groups import LayerGroup
+from intertwine.ir.groups import Group
 from intertwine.stitch.start import assign, into_group, shrink
+from intertwine.symmetry.values import Layout
 
 
 class Map(nn.Module, ABC):
@@ -54,6 +55,28 @@ class FullMap(Map):
             self.weight.copy_(shrink(self.weight, rate * self.penalty))
 
 
+class OrthogonalMap(FullMap):
+    """A rotation: the polar factor after every step."""
+
+    def project(self, rate: float) -> None:
+        u, _, v = torch.linalg.svd(self.weight)
+        self.weight.copy_(u @ v)
+
+
+class ScaleMap(Map):
+    """P diag(sign exp(lambda)) with only lambda free."""
+
+    rate = 0.1
+
+    def __init__(self, matrix: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("support", matrix.sign())
+        self.log_scale = nn.Parameter(matrix.sum(1).abs().log())
+
+    def matrix(self) -> Tensor:
+        return self.log_scale.exp()[:, None] * self.support  # type: ignore[operator]
+
+
 class RankMap(Map):
     """U V with R columns: two 1x1 convolutions."""
 
@@ -74,14 +97,14 @@ class BirkhoffMap(Map):
     rate = 0.1
 
     def __init__(
-        self, start: Tensor, group: LayerGroup, *, alpha: float = 0.1, rounds: int = 16, blur: float = 0.0
+        self, start: Tensor, group: Group, *, alpha: float = 0.1, rounds: int = 16, blur: float = 0.0
     ) -> None:
         super().__init__()
         self.group, self.alpha, self.rounds = group, alpha, rounds
         hard = (start != 0).to(start.dtype)
         soft = torch.full_like(hard, 1 / len(hard))
         self.vertex = nn.Parameter((1 - blur) * hard + blur * soft)
-        self.scale = nn.Parameter(start.sum(1), requires_grad=group.scale != "none")
+        self.scale = nn.Parameter(start.sum(1), requires_grad=bool(group.positive or group.sign))
 
     def matrix(self) -> Tensor:
         return self.scale[:, None] * self.vertex
@@ -91,9 +114,9 @@ class BirkhoffMap(Map):
 
     def project(self, rate: float) -> None:
         self.vertex.copy_(sinkhorn(self.vertex.clamp_min(0), self.rounds))
-        if self.group.scale == "positive":
+        if not self.group.sign:
             self.scale.clamp_min_(0)
-        elif self.group.scale == "sign":
+        elif not self.group.positive:
             self.scale.clamp_(-1, 1)
 
     def rounded(self) -> Tensor:
@@ -106,7 +129,7 @@ class SoftSortMap(Map):
 
     rate = 1e-2
 
-    def __init__(self, start: Tensor, group: LayerGroup, *, temperature: float | None = None) -> None:
+    def __init__(self, start: Tensor, group: Group, *, temperature: float | None = None) -> None:
         super().__init__()
         width = len(start)
         self.group, self.temperature = group, temperature or 1 / width
@@ -117,7 +140,7 @@ class SoftSortMap(Map):
         self.keys = nn.Parameter(keys)
         given = into_group(start.sum(1), group)
         self.register_buffer("sign", given.sign())
-        self.log_scale = nn.Parameter(given.abs().log(), requires_grad=group.scale in ("positive", "nonzero"))
+        self.log_scale = nn.Parameter(given.abs().log(), requires_grad=bool(group.positive))
 
     def matrix(self) -> Tensor:
         ordered = self.keys.sort(descending=True).values
@@ -136,14 +159,12 @@ class SoftSortMap(Map):
 class Stitch(nn.Module):
     """A's value -> B's value: resize the pixels, map the channels."""
 
-    def __init__(self, channels: Map, dim_a: int, dim_b: int, size: tuple[int, ...]) -> None:
+    def __init__(self, channels: Map, a: Layout, b: Layout) -> None:
         super().__init__()
-        self.channels, self.dim_a, self.dim_b, self.size = channels, dim_a, dim_b, size
+        self.channels, self.a, self.b = channels, a, b
 
     def forward(self, x: Tensor) -> Tensor:
-        moved = resize(x.movedim(self.dim_a, 1), self.size)
-        mapped = apply_map(self.channels.matrix(), moved)
-        return mapped.movedim(1, self.dim_b)
+        return self.b.restore(apply_map(self.channels.matrix(), resize(self.a.features(x), self.b.pixels)))
 
 
 class FixedMap(Map):

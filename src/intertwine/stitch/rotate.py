@@ -15,13 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import InputError
+from intertwine.ir.groups import Group
 from intertwine.stitch.cache import MEMORY, Store, record
 from intertwine.stitch.fit import Held, evaluate, make_stitch, reset_statistics
-from intertwine.stitch.groups import LayerGroup, find_group
-from intertwine.stitch.junctions import Junction, width
+from intertwine.stitch.junctions import Junction
 from intertwine.stitch.maps import FixedMap
 from intertwine.stitch.stitching import checked_data, make_surgeon
-from intertwine.trace.surgery import Surgeon
 
 BY = ("group", "orthogonal", "identity")
 
@@ -62,8 +61,8 @@ def rotate(
 ) -> Rotation:
     """Act on the channels of the value `at`, freeze up to it, fine-tune what comes after with Adam.
 
-    by: "group" (a random permutation, and log-normal scales of deviation `spread` where the group of the
-    activation that reads the value has them), "orthogonal" (uniform), or "identity" (fine-tuning alone, the
+    by: "group" (a random permutation, and log-normal scales of deviation `spread`, where the group that acts
+    at the value has them), "orthogonal" (uniform), or "identity" (fine-tuning alone, the
     control). The caller's model is not touched.
     """
     if by not in BY:
@@ -73,8 +72,8 @@ def rotate(
     given = checked_data(train, test)
     surgeon = make_surgeon(model, given[0][0][: min(batch, len(given[0][1]))], "the model")
     cut = surgeon.cut(at)
-    group = reading_group(surgeon, at)
-    junction = Junction(cut, cut, group, "a")
+    group = cut.value.group
+    junction = Junction(cut, cut, "a")
     suffix = surgeon.suffix(cut)
     with Store(memory) as store:
         kept = [record(surgeon, surgeon, [junction], x, y, store, moments=False) for x, y in given]
@@ -86,7 +85,7 @@ def rotate(
                 do="name an earlier layer",
             )
         inside, outside = (Held(junction, suffix, r.values[0], r.labels, like.device) for r in kept)
-        matrix = random_basis(by, width(cut), group, spread=spread, seed=seed).to(like)
+        matrix = random_basis(by, cut.value.layout.width, group, spread=spread, seed=seed).to(like)
         before = kept[1].accuracy()[0]
         broken = evaluate(matrix, outside)[0]
         if epochs:
@@ -95,26 +94,10 @@ def rotate(
     return Rotation(at, by, group.name, before, broken, tuned)
 
 
-def reading_group(surgeon: Surgeon, name: str) -> LayerGroup:
-    """G_sigma of the activation that reads the value; where it is one already, of the identity."""
-    named = {surgeon.node(v.name): v.name for v in surgeon.values}
-    node = surgeon.node(name)
-    while len(node.users) == 1:
-        (node,) = node.users
-        if node in named:
-            group = find_group(surgeon, named[node])
-            if group.activation != "identity":
-                return group
-            if "norm" not in surgeon.value(named[node]).op:
-                break
-    return LayerGroup("identity", linear=True, scale="nonzero")
-
-
-def random_basis(by: str, size: int, group: LayerGroup, *, spread: float = 1.0, seed: int = 0) -> Tensor:
+def random_basis(by: str, size: int, group: Group, *, spread: float = 1.0, seed: int = 0) -> Tensor:
     """A random n x n member of the group (P with log-normal D), or of O(n), or the identity, in float64.
 
-    >>> relu = LayerGroup("relu", linear=False, scale="positive")
-    >>> q = random_basis("orthogonal", 5, relu)
+    >>> q = random_basis("orthogonal", 5, Group())
     >>> torch.allclose(q @ q.T, torch.eye(5, dtype=torch.float64))
     True
     """
@@ -125,11 +108,11 @@ def random_basis(by: str, size: int, group: LayerGroup, *, spread: float = 1.0, 
     if by == "orthogonal" or group.linear:
         q, r = torch.linalg.qr(normal)
         return q * r.diagonal().sign()  # the sign makes it uniform over O(n)
-    order = torch.randperm(size, generator=random)
+    order = torch.randperm(size, generator=random) if group.permutation else torch.arange(size)
     scale = torch.ones(size, dtype=torch.float64)
-    if group.scale in ("positive", "nonzero"):
+    if group.positive:
         scale = (spread * torch.randn(size, generator=random, dtype=torch.float64)).exp()
-    if group.scale in ("sign", "nonzero"):
+    if group.sign:
         scale = scale * torch.where(torch.rand(size, generator=random) < 0.5, -1.0, 1.0)
     matrix = torch.zeros(size, size, dtype=torch.float64)
     matrix[torch.arange(size), order] = scale

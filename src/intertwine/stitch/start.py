@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from intertwine.errors import InputError
-from intertwine.stitch.groups import LayerGroup
+from intertwine.ir.groups import Group
 from intertwine.stitch.kinds import Kind
 
 RIDGE = 1e-4  # times the mean square of a channel
+EXACT = 1e-12  # of the squares of Y may be missed
 THRESHOLD = 1e-3  # tau of eq. D.1
 
 
@@ -64,27 +65,23 @@ class Moments:
         return torch.where(alive, covariance / torch.where(alive, scale, 1), 0)
 
 
-def closed_form(kind: Kind, moments: Moments, group: LayerGroup, ridge: float = RIDGE) -> Tensor:
+def closed_form(kind: Kind, moments: Moments, group: Group) -> Tensor:
     """The matrix (channels of B x channels of A, float64) that a kind of stitch starts from."""
-    if kind.name in ("identity", "group") and moments.width_a != moments.width_b:
+    if kind.of.square and moments.width_a != moments.width_b:
         raise InputError(
             f"{moments.width_a} channels of A onto {moments.width_b} of B",
             so=f"no {kind.name} stitch exists between different widths",
             do="use full, rank:R or lasso:L",
         )
-    if kind.name == "identity":
-        return torch.eye(moments.width_a, dtype=torch.float64)
-    if kind.name == "full" or (kind.name == "group" and group.linear):
-        return least_squares(moments, ridge)
-    if kind.name == "rank":
-        return reduced_rank(moments, kind.rank, ridge)
-    if kind.name == "lasso":
-        return lasso(moments, kind.penalty)
-    return monomial(moments, group)
+    return kind.of.start(moments, group, kind.number)
 
 
 def least_squares(moments: Moments, ridge: float = RIDGE) -> Tensor:
-    """M = Y X' (X X' + ridge)^-1."""
+    """M = Y X' (X X' + ridge)^-1, or without the ridge where Y = M X holds exactly."""
+    exact = moments.yx @ torch.linalg.pinv(moments.xx, rtol=1e-12, hermitian=True)
+    missed = moments.y2.sum() - 2 * (exact * moments.yx).sum() + ((exact @ moments.xx) * exact).sum()
+    if missed <= EXACT * moments.y2.sum():
+        return exact
     size = moments.xx.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
     regular = moments.xx + ridge * size * torch.eye(moments.width_a, dtype=torch.float64)
     return torch.linalg.solve(regular, moments.yx.T).T
@@ -98,13 +95,20 @@ def reduced_rank(moments: Moments, rank: int, ridge: float = RIDGE) -> Tensor:
     return top @ (top.T @ full)
 
 
-def monomial(moments: Moments, group: LayerGroup) -> Tensor:
+def procrustes(moments: Moments) -> Tensor:
+    """The rotation Q with the least |Y - Q X|: the polar factor of Y X'."""
+    u, _, v = torch.linalg.svd(moments.yx)
+    return u @ v
+
+
+def monomial(moments: Moments, group: Group) -> Tensor:
     """P D: assignment on the normalised cross-covariance (its size where signs are free), then scales."""
     score = moments.correlation()
-    signed = group.scale in ("sign", "nonzero")
-    if group.scale == "none":  # no scale makes up for a difference of size: min |Y - P X| itself
+    if not group.positive:  # no scale makes up for a difference of size: min |Y - P D X| itself
         score = moments.yx
-    order = assign(score.abs() if signed else score)
+    order = torch.arange(len(score))
+    if group.permutation:
+        order = assign(score.abs() if group.sign else score)
     rows = torch.arange(len(order))
     sizes, products = moments.xx.diagonal()[order], moments.yx[rows, order]
     scales = torch.where(sizes > 0, products / torch.where(sizes > 0, sizes, 1), 1)
@@ -113,17 +117,15 @@ def monomial(moments: Moments, group: LayerGroup) -> Tensor:
     return matrix
 
 
-def into_group(scales: Tensor, group: LayerGroup) -> Tensor:
+def into_group(scales: Tensor, group: Group) -> Tensor:
     """The nearest diagonal that belongs to the group; a positive one keeps a little of a dead channel.
 
-    >>> into_group(torch.tensor([0.5, -2.0]), LayerGroup("tanh", linear=False, scale="sign"))
+    >>> into_group(torch.tensor([0.5, -2.0]), Group(permutation=True, sign=1))
     tensor([ 1., -1.])
     """
-    if group.scale == "none":
-        return torch.ones_like(scales)
-    if group.scale == "sign":
-        return torch.where(scales < 0, -1.0, 1.0).to(scales)
-    if group.scale == "positive":
+    if not group.positive:
+        return torch.where((scales < 0) & bool(group.sign), -1.0, 1.0).to(scales)
+    if not group.sign:
         return scales.clamp_min(1e-6)
     return torch.where(scales.abs() < 1e-6, torch.full_like(scales, 1e-6), scales)
 

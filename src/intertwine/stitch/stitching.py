@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from intertwine.data.batches import Batches
 from intertwine.errors import DataError, ModelError
 from intertwine.stitch.cache import MEMORY, Recorded, Store, record
 from intertwine.stitch.fit import (
@@ -28,7 +29,7 @@ from intertwine.stitch.junctions import Junction, Skip, find_junctions
 from intertwine.stitch.kinds import Kind, parse_kind
 from intertwine.stitch.maps import FullMap
 from intertwine.stitch.start import closed_form, sparsity
-from intertwine.trace.surgery import Part, Surgeon
+from intertwine.symmetry.surgery import Part, Surgeon
 
 Labelled = tuple[Tensor, Tensor]
 
@@ -57,7 +58,7 @@ class Stitching:
     @property
     def how(self) -> str:
         """Whether the closed form was enough."""
-        if self.kind == "identity":
+        if parse_kind(self.kind).of.trained is None:
             return "none"
         return "trained" if self.training_needed else "not needed"
 
@@ -112,7 +113,7 @@ def stitch(
 ) -> StitchReport:
     """The stitching penalty at every layer of `at` for every kind; A below, B above.
 
-    train, test: (inputs, labels) or an object with `.images` and `.labels`. A stitch whose closed form is
+    train, test: labelled data of any form (`data.batches`). A stitch whose closed form is
     within `enough` points of the networks on the training inputs is not trained. inputs_b: training and test
     inputs as B wants them, where its normalisation differs. each: called with every result as it is ready.
     The caller's models are never touched.
@@ -183,7 +184,7 @@ def _one(
     if keep:
         suffix.restore_statistics()
     statistics = _statistics(suffix)
-    needed = shortfall > enough and kind.name != "identity"
+    needed = shortfall > enough and kind.of.trained is not None
     if needed and plan.epochs:
         moved = fit(kind, start, train, plan, progress)
         reset_statistics(moved, train)
@@ -257,22 +258,14 @@ def stitched_model(
 
 def checked_data(train: Any, test: Any) -> list[Labelled]:
     """Training and test data as pairs of tensors of one shape."""
-    given = [labelled(d, name) for d, name in ((train, "training data"), (test, "test data"))]
+    given: list[Labelled] = [
+        Batches(data).whole(labelled=True, name=name)  # type: ignore[misc]
+        for data, name in ((train, "training data"), (test, "test data"))
+    ]
     shapes = [tuple(inputs.shape[1:]) for inputs, _ in given]
     if shapes[0] != shapes[1]:
         raise DataError(f"training inputs have shape {shapes[0]}, test inputs {shapes[1]}")
     return given
-
-
-def labelled(data: Any, name: str) -> Labelled:
-    """(inputs, labels) of a pair or of an object with `.images` and `.labels`."""
-    pair = (data.images, data.labels) if hasattr(data, "images") else data
-    if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(isinstance(t, Tensor) for t in pair):
-        raise DataError(f"cannot read {name}", do="pass (inputs, labels) as two tensors")
-    inputs, labels = pair
-    if labels.ndim != 1 or len(labels) != len(inputs) or not len(labels):
-        raise DataError(f"{len(inputs)} inputs with labels of shape {list(labels.shape)}", where=name)
-    return inputs, labels
 
 
 def make_surgeon(model: nn.Module, inputs: Tensor, name: str) -> Surgeon:
@@ -300,7 +293,7 @@ def _check_labels(given: Sequence[Labelled], sides: Sequence[Surgeon]) -> None:
 def _check_widths(junctions: Sequence[Junction], kinds: Sequence[Kind]) -> None:
     for junction in junctions:
         for kind in kinds:
-            if kind.name in ("identity", "group") and junction.widths[0] != junction.widths[1]:
+            if kind.of.square and junction.widths[0] != junction.widths[1]:
                 raise DataError(
                     f"{junction.widths[0]} channels of A onto {junction.widths[1]} of B",
                     where=junction.name,

@@ -14,7 +14,7 @@ from torch import fx
 from intertwine.ir.ledger import ANY_NONLINEAR, Ids, Ledger
 from intertwine.ir.placing import project
 from intertwine.ir.value import Factor, Value, fixed, parameter
-from intertwine.rules import Context, find_rule
+from intertwine.rules import Context, facts, find_rule
 from intertwine.trace.export import Traced, where
 
 
@@ -79,10 +79,10 @@ class GraphContext(Context):
         self.result.roles.setdefault((name, dim), role)
         if not shift:
             return True
-        return self._only_batch_norm(name) and self.result.shifts.setdefault(name, shift) == shift
+        return self._only_normalizes(name) and self.result.shifts.setdefault(name, shift) == shift
 
-    def _only_batch_norm(self, name: str) -> bool:
-        return all("batch_norm" in str(user.target) for user in self._users[name])
+    def _only_normalizes(self, name: str) -> bool:
+        return all(facts(user).statistics is not None for user in self._users[name])
 
     def grouped_weight(self, weight: Value, groups: int) -> Value:
         """See `Context.grouped_weight`. Valid only if every user of the weight groups it in this way."""

@@ -239,3 +239,20 @@ def null_space_gf2(rows: list[set[int]], size: int) -> np.ndarray:
     for pivot, terms in solved.items():
         basis[pivot, [place[i] for i in terms]] = 1
     return basis
+
+
+def invert_gf2(rows: np.ndarray) -> tuple[Ids, np.ndarray]:
+    """(chosen, T) over GF(2): the first independent rows S, as many as there are, and T with S T = 1.
+
+    The null space of [1 | rows], in the unknowns (y, x) with rows x = y: a y that is not free belongs to a
+    row that depends on those before it, and with free x at zero the others tell x by y.
+
+    >>> chosen, inverse = invert_gf2(np.array([[1, 1], [1, 1], [0, 1]]))
+    >>> chosen.tolist(), (np.array([[1, 1], [0, 1]]) @ inverse % 2).tolist()
+    ([0, 2], [[1, 0], [0, 1]])
+    """
+    count, unknowns = rows.shape
+    system = [{k, *(count + np.flatnonzero(row % 2)).tolist()} for k, row in enumerate(rows)]
+    basis = null_space_gf2(system, count + unknowns)
+    free = basis.argmax(axis=0) if basis.size else np.zeros(0, np.int64)  # pivots come after what they hold
+    return free[free < count], basis[count:, free < count]

@@ -164,19 +164,19 @@ class Structure:
             if (ranks != np.arange(n)).any() or (which != which[:, :1]).any():
                 return None
             channels = fibres[which[:, :1], ranks]
-            exponent = np.ones(len(where), np.int64) if orthogonal else self._exponents(key, where, channels)
+            scales = self.slots[key].scale.reshape(-1)[where]
+            exponent = np.ones(len(where), np.int64) if orthogonal else self.exponents(scales, channels)
             if not exponent.all():
                 return None
             places[key] = (where, which[:, 0], exponent)
         return Linear(orbit, orthogonal, fibres, places)
 
-    def _exponents(self, key: tuple[str, int], where: Ids, channels: Ids) -> Ids:
+    def exponents(self, scales: Ids, channels: Ids) -> Ids:
         """+1 or -1 for every row, if the only rescaling of the axis is one free number; 0 where it is not.
 
         The scale must be that of the channel itself: along a joint dimension another axis may own it.
         """
-        scales = self.slots[key].scale.reshape(-1)[where]
-        values = np.zeros(where.shape)
+        values = np.zeros(scales.shape)
         for kind in np.unique(self.scalings.kind_of[scales]):
             real = self.scalings.kinds[kind].real
             here = self.scalings.kind_of[scales] == kind

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from intertwine.symmetry.axes import Axis, Member, build_axes
 from intertwine.symmetry.blocks import crossed_blocks
 from intertwine.symmetry.check import FactChecker
 from intertwine.symmetry.infer import Inference, infer
-from intertwine.symmetry.prove import REFUTED, Clock, Proof, Stage, assert_finite, find_fault, staged
+from intertwine.symmetry.prove import Clock, Proof, Stage, assert_finite, find_fault, staged
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import (
     PARTS,
@@ -32,6 +33,7 @@ from intertwine.symmetry.transform import (
     sample,
     sample_relabel,
 )
+from intertwine.symmetry.values import Values
 from intertwine.trace.eager import runner
 from intertwine.trace.example import Example, other_sizes
 from intertwine.trace.export import Traced, export
@@ -58,6 +60,7 @@ class Symmetry:
     def _solve(self) -> None:
         self.structure = _consistent(self.inference)
         self.axes: tuple[Axis, ...] = build_axes(self.structure)
+        self.__dict__.pop("values", None)  # they are those of the structure before
 
     def __repr__(self) -> str:
         frozen = sum(a.group.name == "trivial" for a in self.axes)
@@ -90,6 +93,16 @@ class Symmetry:
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The weights that carry the axes, under their first names -> their shapes."""
         return self.structure.inference.shapes
+
+    @cached_property
+    def values(self) -> Values:
+        """Every value that the model computes, by name, with the group that acts on it.
+
+        >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
+        >>> trace(net, torch.zeros(5, 3)).values["1"]
+        Value(1: relu [5, 4], positive monomial on [1])
+        """
+        return Values(self.traced, self.structure, self.axes)
 
     def axis(self, name: str) -> Axis:
         """The axis of that name."""
@@ -329,7 +342,7 @@ class Trial:
     @property
     def refuted(self) -> bool:
         """Whether the last element that was tried changed what the model does."""
-        return self.error > REFUTED[self.stage.dtype]
+        return self.stage.refutes(self.error, self.worst)
 
     def proved(self) -> Symmetry:
         """The symmetry with its proof; the axes that acting refutes are frozen."""
@@ -364,8 +377,8 @@ class Trial:
             for example, found in zip(self.examples, self.stage.errors(element, self.examples), strict=False):
                 if found > error:
                     error, worst = found, example
-                if found > REFUTED[self.stage.dtype]:
-                    return error, worst
+                if self.stage.refutes(found, example):
+                    return found, example
         return error, worst
 
 

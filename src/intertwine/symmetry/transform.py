@@ -42,6 +42,12 @@ class Element:
     sign: np.ndarray
     linear: Mapping[int, np.ndarray]
 
+    def __repr__(self) -> str:
+        moved = int((self.relabel != np.arange(len(self.relabel))).sum())
+        rescaled = int(((np.abs(self.log_scale) > 1e-12) | (self.sign < 0)).sum())
+        turned = sum(not np.allclose(m, np.eye(m.shape[-1])) for m in self.linear.values())
+        return f"Element(channels moved: {moved}, positions rescaled: {rescaled}, axes turned: {turned})"
+
     def __matmul__(self, first: Element) -> Element:
         """`self @ first`: the element that acts as `first`, then as `self`."""
         if first.structure is not self.structure:

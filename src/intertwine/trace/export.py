@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from intertwine.errors import ExportFailed, ModelError
 from intertwine.text import first_line
-from intertwine.trace.example import describe
+from intertwine.trace.example import Example, describe
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Traced:
     weights: placeholder -> state-dict name of a float tensor that may be acted on.
     alias: every state-dict name -> the first name of the same tensor (tied weights).
     written: number of an output -> state-dict name of the buffer that forward writes it into.
+    example: the arguments that it was exported on; others must have their shapes.
+    containers: paths of the modules that hold others.
     """
 
     graph: fx.Graph
@@ -40,6 +42,8 @@ class Traced:
     alias: Mapping[str, str]
     constants: Mapping[str, torch.Tensor]
     written: Mapping[int, str]
+    example: Example
+    containers: frozenset[str] = frozenset()
 
 
 def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Traced:
@@ -80,7 +84,9 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
         for k, spec in enumerate(signature.output_specs)
         if spec.kind is OutputKind.BUFFER_MUTATION and spec.target in alias
     }
-    return Traced(program.graph, program.graph_module, weights, alias, constants, written)
+    containers = frozenset(path for path, module in copied.named_modules() if list(module.children()))
+    given = Example(inputs, named)
+    return Traced(program.graph, program.graph_module, weights, alias, constants, written, given, containers)
 
 
 def _advice(error: BaseException) -> str:

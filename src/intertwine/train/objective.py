@@ -21,7 +21,7 @@ from intertwine.train.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class Objective:
+class TrainingObjective:
     """The loss of a batch, and how many of its answers are right."""
 
     loss: Literal["cross-entropy", "mse"]
@@ -41,8 +41,8 @@ class Objective:
         return (answer == labels).sum()
 
 
-def objective_of(recipe: Recipe) -> Objective:
-    return Objective(recipe.loss, recipe.label_smoothing)
+def objective_of(recipe: Recipe) -> TrainingObjective:
+    return TrainingObjective(recipe.loss, recipe.label_smoothing)
 
 
 def assert_fits(model: nn.Module, data: Dataset, recipe: Recipe, like: Tensor) -> None:
@@ -57,9 +57,11 @@ def assert_fits(model: nn.Module, data: Dataset, recipe: Recipe, like: Tensor) -
         )
 
 
-def measure(model: nn.Module, data: Dataset, objective: Objective, batch: int = 500) -> tuple[float, float]:
+def measure(
+    model: nn.Module, data: Dataset, objective: TrainingObjective, batch: int = 500
+) -> tuple[float, float]:
     """(accuracy, mean loss without smoothing) in eval mode; the mode is put back."""
-    plain = Objective(objective.loss)
+    plain = TrainingObjective(objective.loss)
     first = next(model.parameters())
     training, right, total = model.training, 0, 0.0
     model.eval()

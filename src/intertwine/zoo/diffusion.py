@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from intertwine.data.vision_shim import prepare
 from intertwine.errors import MissingExtra
 from intertwine.zoo.vision import not_found
-from intertwine.zoo.vision_shim import prepare
 
 _SIDE, _TOKENS, _TEXT = 16, 5, 20
 # Two levels of one residual block each, the lower with attention. The groups of a norm after a skip

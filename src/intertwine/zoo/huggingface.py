@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from intertwine.data.vision_shim import prepare
 from intertwine.errors import IntertwineError, MissingExtra, Unsupported
 from intertwine.zoo.vision import not_found
-from intertwine.zoo.vision_shim import prepare
 
 _VOCABULARY, _TOKENS, _IMAGE, _PATCH, _LAYERS, _FRAMES = 101, 12, 64, 16, 2, 16
 _SMALL: dict[str, int] = {

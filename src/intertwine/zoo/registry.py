@@ -14,6 +14,7 @@ from torch import nn
 
 from intertwine.errors import InputError, NotFound
 from intertwine.zoo.cct import cct
+from intertwine.zoo.convnext_cifar import convnext_cifar
 from intertwine.zoo.lenet import lenet5
 from intertwine.zoo.mlp import mlp
 from intertwine.zoo.mobilenet_cifar import mobilenet, mobilenetv2
@@ -54,6 +55,13 @@ def _entries() -> list[Entry]:
         ("myrtle-constant", partial(myrtle, (512,) * 4), _CIFAR, "Myrtle CNN, 512 channels everywhere"),
         ("tiny10", tiny10, _CIFAR, "eight convolutions without padding, batch norm"),
         ("cct6", cct, _CIFAR, "compact convolutional transformer, six blocks, sinusoidal positions"),
+        ("convnext-cifar", convnext_cifar, _CIFAR, "small ConvNeXt: no activation on its residual outputs"),
+        (
+            "resnet20-open",
+            partial(resnet_cifar, 20, opened=True),
+            _CIFAR,
+            "ResNet20 without ReLU on its residual outputs",
+        ),
         ("resnet50-open", resnet50_open, _CIFAR, "ResNet50 without ReLU on its residual outputs"),
     ]
     rows += [

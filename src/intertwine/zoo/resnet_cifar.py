@@ -38,6 +38,15 @@ class PadBlock(nn.Module):
         return self.activation(self.bn2(self.conv2(out)) + shortcut)
 
 
+class OpenBlock(BasicBlock):
+    """A basic block with nothing after its sum: the residual stream meets no activation of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        out: Tensor = self.bn2(self.conv2(self.activation(self.bn1(self.conv1(x))))) + shortcut
+        return out
+
+
 class CifarResNet(nn.Module):
     """Stem, three stages of `blocks` blocks each, global mean, one linear layer called `head`."""
 
@@ -74,6 +83,7 @@ def resnet_cifar(
     depth: int,
     *,
     pad: bool = False,
+    opened: bool = False,
     classes: int = 10,
     in_channels: int = 3,
     width: int = 16,
@@ -81,12 +91,13 @@ def resnet_cifar(
 ) -> CifarResNet:
     """ResNet of depth 6n + 2; `pad` chooses zero-padded shortcuts and the name `linear` for the classifier.
 
+    `opened`: no activation after the residual sums, as in the modified ResNet of source 002, F.3.
     `slope`: LeakyReLU with this negative slope in place of ReLU (source 002, table 3).
 
     >>> sum(p.numel() for p in resnet_cifar(20, pad=True).parameters())
     269722
     """
-    block = PadBlock if pad else BasicBlock
+    block = PadBlock if pad else OpenBlock if opened else BasicBlock
     head = "linear" if pad else "fc"
     blocks = (depth - 2) // 6
     activation = torch.relu if slope is None else partial(F.leaky_relu, negative_slope=slope)

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
+from intertwine.data.vision_shim import import_vision
 from intertwine.errors import ModelError, NotFound, Unsupported
-from intertwine.zoo.vision_shim import import_vision
 
 Shapes = list[tuple[int, ...]]
 

@@ -1,0 +1,158 @@
+"""Any data as batches: what every function of this package that reads data accepts.
+
+    a tensor of inputs; a dict of keyword arguments; (inputs, labels);
+    a torch Dataset (of inputs, or of (input, label)); a DataLoader or any other iterable of batches;
+    one of our own data sets (an object with `.batches()`)
+
+A batch is inputs or (inputs, labels), and inputs are a tensor, or a dict of keyword arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from intertwine.errors import DataError
+
+BATCH = 256
+
+
+class Batches:
+    """`data` as (inputs, labels or None), cut off after `limit` inputs and moved to `device`.
+
+    >>> [(x.shape[0], y) for x, y in Batches(torch.zeros(5, 3), batch=2)]
+    [(2, None), (2, None), (1, None)]
+    >>> inputs, labels = Batches([(torch.zeros(2, 3), torch.ones(2))] * 2).whole()
+    >>> inputs.shape, labels.shape
+    (torch.Size([4, 3]), torch.Size([4]))
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        batch: int | None = None,
+        limit: int | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self.data, self.limit, self.device = data, limit, device
+        self.batch, self._given = batch or BATCH, batch
+
+    def __iter__(self) -> Iterator[tuple[Any, Tensor | None]]:
+        left = self.limit
+        for inputs, labels in self._all():
+            count = count_rows(inputs)
+            if left is not None and left < count:
+                inputs, count = _slice(inputs, 0, left), left
+                labels = None if labels is None else labels[:left]
+            if count:
+                yield to_device(inputs, self.device), labels
+            if left is not None:
+                left -= count
+                if left <= 0:
+                    return
+
+    def whole(self, *, labelled: bool = False, name: str = "the data") -> tuple[Any, Tensor | None]:
+        """All inputs and labels at once; `labelled` asks for one integer label an input."""
+        found = self._pair()
+        if found is None:
+            parts = list(self)
+            if not parts:
+                raise DataError("there are no inputs", where=name)
+            labels = [y for _, y in parts if y is not None]
+            found = _joined([x for x, _ in parts]), torch.cat(labels) if len(labels) == len(parts) else None
+        inputs, given = found
+        if labelled:
+            if given is None:
+                raise DataError(f"{name} has no labels", do="pass (inputs, labels), or batches of them")
+            if given.ndim != 1 or len(given) != count_rows(inputs) or not len(given):
+                shape = list(given.shape)
+                raise DataError(f"{count_rows(inputs)} inputs with labels of shape {shape}", where=name)
+        return inputs, given
+
+    def _pair(self) -> tuple[Any, Tensor | None] | None:
+        """Inputs and labels that lie in memory already, uncut."""
+        if self.limit is not None or self.device is not None:
+            return None
+        if hasattr(self.data, "images"):
+            return self.data.images, self.data.labels
+        return (self.data[0], self.data[1]) if _two_tensors(self.data) else None
+
+    def _all(self) -> Iterator[tuple[Any, Tensor | None]]:
+        data = self.data
+        if hasattr(data, "batches"):
+            yield from data.batches() if self._given is None else data.batches(self._given)
+        elif isinstance(data, (Tensor, dict)):
+            yield from ((part, None) for part in _cut(data, self.batch))
+        elif _is_pair(data):
+            if count_rows(data[0]) != len(data[1]):
+                raise DataError(f"{count_rows(data[0])} inputs but {len(data[1])} labels")
+            yield from zip(_cut(data[0], self.batch), data[1].split(self.batch), strict=True)
+        elif isinstance(data, Dataset):
+            yield from (_split(item) for item in DataLoader(data, batch_size=self.batch))
+        elif isinstance(data, Iterable):
+            yield from (_split(item) for item in data)
+        else:
+            raise DataError(
+                f"cannot read data of type {type(data).__name__}",
+                do="pass a tensor, (inputs, labels), a Dataset, a DataLoader, or batches",
+            )
+
+
+def _split(item: Any) -> tuple[Any, Tensor | None]:
+    if _is_pair(item):
+        return item[0], item[1]
+    return (item[0] if isinstance(item, (tuple, list)) else item), None
+
+
+def _is_pair(item: Any) -> bool:
+    """(inputs, labels): labels are a vector, one for each input."""
+    return (
+        isinstance(item, (tuple, list))
+        and len(item) == 2
+        and isinstance(item[0], (Tensor, dict))
+        and isinstance(item[1], Tensor)
+        and item[1].ndim == 1
+    )
+
+
+def _two_tensors(data: Any) -> bool:
+    return isinstance(data, (tuple, list)) and len(data) == 2 and all(isinstance(t, Tensor) for t in data)
+
+
+def _cut(inputs: Any, batch: int) -> Iterator[Any]:
+    for start in range(0, count_rows(inputs), batch):
+        yield _slice(inputs, start, start + batch)
+
+
+def _slice(inputs: Any, start: int, stop: int) -> Any:
+    if isinstance(inputs, dict):
+        return {name: value[start:stop] for name, value in inputs.items()}
+    return inputs[start:stop]
+
+
+def _joined(parts: list[Any]) -> Any:
+    if isinstance(parts[0], dict):
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return torch.cat(parts)
+
+
+def count_rows(inputs: Any) -> int:
+    """How many inputs there are."""
+    return len(next(iter(inputs.values()))) if isinstance(inputs, dict) else len(inputs)
+
+
+def to_device(inputs: Any, device: torch.device | None) -> Any:
+    """Inputs on another device; None leaves them where they are."""
+    if device is None:
+        return inputs
+    return {k: v.to(device) for k, v in inputs.items()} if isinstance(inputs, dict) else inputs.to(device)
+
+
+def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Inputs as positional and keyword arguments of a model."""
+    return ((), dict(inputs)) if isinstance(inputs, dict) else ((inputs,), {})

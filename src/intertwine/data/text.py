@@ -1,0 +1,54 @@
+"""A text file as windows of tokens: characters, or the tokens of a tokenizer file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from intertwine.errors import DataError, MissingExtra
+
+
+def load_text(
+    path: str | Path, length: int, *, tokenizer: str | None = None, limit: int | None = None
+) -> tuple[Tensor, list[list[str]]]:
+    """(windows, length) token ids, one window after the other, and the tokens as text.
+
+    Without a tokenizer (a `tokenizer.json` of Hugging Face) tokens are characters, numbered as they are
+    sorted, which is what character models are trained on.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "a.txt").write_text("abcab")
+    ...     ids, tokens = load_text(Path(folder) / "a.txt", 2)
+    >>> ids.tolist(), tokens
+    ([[0, 1], [2, 0]], [['a', 'b'], ['c', 'a']])
+    """
+    try:
+        text = Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the text {path}: {error}", do="give a text file in UTF-8") from error
+    if tokenizer is None:
+        number = {c: i for i, c in enumerate(sorted(set(text)))}
+        pieces = list(text if limit is None else text[: limit * length])
+        ids = [number[c] for c in pieces]
+    else:
+        pieces, ids = _tokenize(text, tokenizer)
+    count = len(ids) // length if limit is None else min(limit, len(ids) // length)
+    if not count:
+        raise DataError(f"{path} holds {len(ids)} tokens, fewer than one window of {length}")
+    windows = torch.tensor(ids[: count * length]).reshape(count, length)
+    return windows, [pieces[k * length : (k + 1) * length] for k in range(count)]
+
+
+def _tokenize(text: str, path: str) -> tuple[list[str], list[int]]:
+    try:
+        from tokenizers import Tokenizer
+    except ModuleNotFoundError as error:
+        raise MissingExtra("tokenizers is not installed", do='pip install "intertwine[text]"') from error
+    try:
+        encoding = Tokenizer.from_file(str(Path(path).expanduser())).encode(text, add_special_tokens=False)
+    except Exception as error:  # the library raises bare exceptions
+        raise DataError(f"cannot read the tokenizer {path}: {error}", do="give a tokenizer.json") from error
+    return [text[a:b] for a, b in encoding.offsets], encoding.ids

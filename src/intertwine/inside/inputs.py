@@ -1,0 +1,67 @@
+"""Whatever holds inputs, as rows by number: a tensor, (inputs, labels), or a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from intertwine.errors import DataError, NotFound
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """`rows(numbers)` are inputs; labels and their names where there are any."""
+
+    rows: Callable[[Tensor], Tensor]
+    count: int
+    labels: Tensor | None
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def of_label(self, label: int | str) -> Tensor:
+        """The numbers of the inputs with a label, given by its name or number."""
+        if self.labels is None:
+            raise DataError("the inputs have no labels", do="give (inputs, labels), or a data set")
+        number = self.names.index(str(label)) if str(label) in self.names else label
+        found = torch.nonzero(self.labels == int(number))[:, 0] if str(number).isdecimal() else torch.empty(0)
+        if not len(found):
+            known = ", ".join(self.names) or ", ".join(map(str, self.labels.unique().tolist()))
+            raise NotFound(f"no input has the label {label!r}", do=f"the labels are {known}")
+        return found
+
+    def label_name(self, number: int) -> str:
+        """The name of an input's label, or nothing."""
+        if self.labels is None:
+            return ""
+        label = int(self.labels[number])
+        return self.names[label] if label < len(self.names) else str(label)
+
+
+def as_inputs(data: Any) -> Inputs:
+    """A tensor, a pair (inputs, labels), or an object with `rows`, `labels` and `classes`.
+
+    >>> inputs = as_inputs((torch.zeros(3, 2), torch.tensor([0, 1, 0])))
+    >>> len(inputs), inputs.of_label(0).tolist()
+    (3, [0, 2])
+    """
+    if isinstance(data, Tensor):
+        found = Inputs(lambda numbers: data[numbers], len(data), None, ())
+    elif hasattr(data, "rows") and hasattr(data, "labels"):
+        names = tuple(map(str, getattr(data, "classes", ())))
+        found = Inputs(data.rows, len(data), data.labels, names)
+    elif isinstance(data, Sequence) and len(data) == 2 and isinstance(data[0], Tensor):
+        images, labels = data[0], torch.as_tensor(data[1])
+        if len(images) != len(labels):
+            raise DataError(f"{len(images)} inputs but {len(labels)} labels")
+        found = Inputs(lambda numbers: images[numbers], len(images), labels, ())
+    else:
+        raise DataError(f"cannot read inputs from {type(data).__name__}", do="give a tensor or a data set")
+    if not found.count:
+        raise DataError("there are no inputs", do="give at least one image or sequence")
+    return found

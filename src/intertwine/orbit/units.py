@@ -1,0 +1,238 @@
+"""What can be moved on its own: the axes of a model as a forest of units, and where each lies in the weights.
+
+unit     the channels of one axis; its fibres (blocks, channels of a block) are permuted inside
+child    a unit whose fibres lie each in one channel of another unit (the dimensions of a head)
+spot     the positions of a unit along one dimension of one weight that are scaled alike
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from intertwine.ir.ledger import Ids
+from intertwine.symmetry.classes import mix
+from intertwine.symmetry.structure import Linear, Structure
+from intertwine.symmetry.subgroup import Subgroup
+
+Weights = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Spot:
+    """where: (channels, copies) along a dimension. groups: of a grouped convolution's input channels, else 1.
+
+    kind, local: the rescaling of these positions in `Scalings`; kind is -1 if the unit cannot rescale them.
+    rows: (channels,) component of each channel. exponent: of the matrix of a linear unit, +1 or -1.
+    crossed: the moving units that lie across this one there, as heads do that share the axis of their keys.
+    """
+
+    param: str
+    dim: int
+    where: Ids
+    groups: int
+    kind: int
+    local: int
+    rows: Ids
+    exponent: int = 1
+    crossed: frozenset[int] = frozenset()
+
+    @property
+    def slot(self) -> tuple[str, int]:
+        """The dimension of the weight."""
+        return self.param, self.dim
+
+    def slices(self, tensor: Tensor) -> Tensor:
+        """(channels, everything else): the slices of all channels."""
+        if self.groups > 1:
+            split = tensor.reshape(self.groups, -1, *tensor.shape[1:]).movedim(2, 1)
+            flat = split.reshape(split.shape[0] * split.shape[1], -1)
+        else:
+            flat = tensor.movedim(self.dim, 0)
+        return flat[torch.from_numpy(self.where.reshape(-1))].reshape(len(self.where), -1)
+
+
+@dataclass(eq=False)
+class Unit:
+    """One axis. classes: (blocks, channels of a block). parent_channel: block -> channel of the parent."""
+
+    index: int
+    name: str
+    classes: Ids
+    permutes: bool
+    linear: Linear | None
+    spots: tuple[Spot, ...] = ()
+    slots: frozenset[tuple[str, int]] = frozenset()
+    parent: Unit | None = None
+    parent_channel: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
+    children: list[Unit] = field(default_factory=list)
+
+    @property
+    def reach(self) -> set[tuple[str, int]]:
+        """The dimensions that carry the unit or something inside it."""
+        return {slot for unit in self.family() for slot in unit.slots}
+
+    @property
+    def size(self) -> int:
+        """How many channels."""
+        return self.classes.size
+
+    @property
+    def moves(self) -> bool:
+        """Whether channels are exchanged (by a permutation or by a matrix)."""
+        return self.permutes or self.linear is not None
+
+    def lineage(self) -> list[Unit]:
+        """This unit and all that it lies in."""
+        return [self, *(self.parent.lineage() if self.parent is not None else [])]
+
+    def family(self) -> list[Unit]:
+        """This unit and all that lie inside it."""
+        return [self, *(unit for child in self.children for unit in child.family())]
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """All units of a model. carried: (param, dim) -> units that lie there."""
+
+    structure: Structure
+    units: tuple[Unit, ...]
+    carried: Mapping[tuple[str, int], frozenset[int]]
+
+    @property
+    def roots(self) -> list[Unit]:
+        """Units that lie in no other."""
+        return [unit for unit in self.units if unit.parent is None]
+
+    def settled(self, slot: tuple[str, int], done: AbstractSet[int]) -> bool:
+        """Whether all other dimensions of the weight carry only units that are done."""
+        param, own = slot
+        dims = range(len(self.structure.inference.shapes[param]))
+        return all(self.carried.get((param, dim), frozenset()) <= done for dim in dims if dim != own)
+
+
+def find_units(group: Subgroup) -> Forest:
+    """The units of a model, in the order of its graph; held ones neither permute nor turn."""
+    s = group.symmetry.structure
+    units: list[Unit] = []
+    for index, axis in enumerate(group.axes):
+        free = axis.name not in group.held
+        linear = s.linear.get(int(s.classes.orbit[axis.classes.flat[0]])) if free else None
+        slots = frozenset((m.param, m.dim) for m in axis.members)
+        units.append(
+            Unit(index, axis.name, axis.classes, free and axis.group.permutation, linear, slots=slots)
+        )
+    _nest(s, units)
+    carried: dict[tuple[str, int], set[int]] = {}
+    for unit in units:
+        for slot in unit.slots:
+            carried.setdefault(slot, set()).add(unit.index)
+    for unit in units:
+        beside = [u for u in units if u.moves and u not in [*unit.lineage(), *unit.family()]]
+        unit.spots = tuple(
+            replace(spot, crossed=_crossed(s, spot, [u for u in beside if u.index in carried[spot.slot]]))
+            for spot in _spots(s, unit)
+        )
+    return Forest(s, tuple(units), {slot: frozenset(found) for slot, found in carried.items()})
+
+
+def _crossed(s: Structure, spot: Spot, others: list[Unit]) -> frozenset[int]:
+    """Those units that lie at a position of the spot."""
+    if not others:
+        return frozenset()
+    here = np.isin(s.coordinate_slot, s.span[spot.slot][0] + spot.where)
+    return frozenset(u.index for u in others if np.isin(s.coordinate_class[here], u.classes).any())
+
+
+def _nest(s: Structure, units: list[Unit]) -> None:
+    """Find parents: the deepest unit of whose channels each holds one fibre."""
+    unit_of = np.full(s.classes.count, -1, np.int64)
+    for unit in units:
+        unit_of[unit.classes] = unit.index
+    up = s.classes.ancestors
+    for unit in units:
+        if not unit.moves:
+            continue
+        above = [up.indices[up.indptr[c] : up.indptr[c + 1]] for c in unit.classes[:, 0]]
+        choices = {int(u) for u in unit_of[above[0]] if u >= 0 and units[u].moves}
+        ordered = sorted(choices, key=lambda u: -int(s.classes.depth[units[u].classes.flat[0]]))
+        for u in ordered:
+            held = [a[unit_of[a] == u] for a in above]
+            channel = {int(c): i for i, c in enumerate(units[u].classes.reshape(-1))}
+            places = [channel[int(h[0])] for h in held if len(h) == 1]
+            if len(places) == len(set(places)) == len(unit.classes) == units[u].size:
+                unit.parent, unit.parent_channel = units[u], np.array(places)
+                units[u].children.append(unit)
+                break
+
+
+def _spots(s: Structure, unit: Unit) -> tuple[Spot, ...]:
+    """Positions of the unit's channels that do not belong to a child, in an order common to all channels."""
+    flat = unit.classes.reshape(-1)
+    rank = np.full(s.classes.count, -1, np.int64)
+    rank[flat] = np.arange(len(flat))
+    hit = np.flatnonzero(rank[s.coordinate_class] >= 0)
+    inner = np.zeros(len(s.labels), bool)
+    for child in unit.family()[1:]:
+        inner[s.coordinate_slot[np.isin(s.coordinate_class, child.classes)]] = True
+    hit = hit[~inner[s.coordinate_slot[hit]]]
+    position, cls = s.coordinate_slot[hit], s.coordinate_class[hit]
+    own = s.classes.of[s.labels[position]]
+    # What a position is besides this channel: blocks that do not hold the channel, and which copy it is.
+    rest = s.place_hash(np.arange(s.classes.count))[position] - mix(cls) - s.ancestor_hash[cls]
+    rest = rest - np.where(own == cls, np.uint64(0), mix(own))
+    order = np.lexsort((position, s.classes.orbit[own], rest, rank[cls]))
+    position, which = position[order], rank[cls][order]
+    spots: list[Spot] = []
+    for (param, dim), (start, stop) in s.span.items():
+        inside = (position >= start) & (position < stop)
+        counts = np.bincount(which[inside], minlength=len(flat))
+        if inside.any() and counts.min() == counts.max():
+            where = position[inside].reshape(len(flat), -1)
+            spots += _split(s, unit, param, dim, where, start)
+    return tuple(spots)
+
+
+def _split(s: Structure, unit: Unit, param: str, dim: int, position: Ids, start: int) -> list[Spot]:
+    """One spot for the copies that are scaled alike."""
+    scale = s.scales[position]
+    kind, local, row = (
+        table[scale] for table in (s.scalings.kind_of, s.scalings.local_of, s.scalings.row_of)
+    )
+    owner = s.component_class[s.component[position]]
+    owned = (
+        (owner == unit.classes.reshape(-1)[:, None])
+        & (kind == kind[:1])
+        & (local == local[:1])
+        & (unit.linear is None)
+    ).all(axis=0)
+    exponent = _exponents(s, unit, (param, dim), position - start)
+    found: dict[tuple[int, int, int], list[int]] = {}
+    for copy in range(position.shape[1]):
+        key = (int(kind[0, copy]), int(local[0, copy])) if owned[copy] else (-1, -1)
+        found.setdefault((*key, int(exponent[copy])), []).append(copy)
+    shape = s.slots[param, dim].ids.shape
+    return [
+        Spot(
+            param, dim, position[:, copies] - start, shape[0] if len(shape) > 1 else 1, key[0], key[1],
+            row[:, copies[0]], key[2],
+        )
+        for key, copies in found.items()
+    ]  # fmt: skip
+
+
+def _exponents(s: Structure, unit: Unit, slot: tuple[str, int], where: Ids) -> Ids:
+    """For each copy: +1 if the matrix of a linear unit acts as it is, -1 if as its inverse transpose."""
+    if unit.linear is None or slot not in unit.linear.places:
+        return np.ones(where.shape[1], np.int64)
+    rows, _, exponent = unit.linear.places[slot]
+    at = np.ones(int(where.max()) + 1, np.int64)
+    known = rows < len(at)
+    at[rows[known]] = np.broadcast_to(exponent[:, None], rows.shape)[known]
+    answer: Ids = at[where[0]]
+    return answer

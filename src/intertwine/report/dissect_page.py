@@ -1,0 +1,150 @@
+"""The page of `intertwine dissect`: detectors against rotation, bars by category, the best units."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intertwine.inside import Dissection, Reading
+from intertwine.report.page import Html, Page
+from intertwine.report.pixels import image_tag, spotlight
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+COLUMNS = ["layer", "basis", "draw", "units", "interpretable", "share", "unique concepts", "by category"]
+COLOURS = {
+    "colour": "#e0a030",
+    "texture": "#4e9f6d",
+    "part": "#b05fa8",
+    "object": "#3f7fc1",
+    "scene": "#d2604f",
+}
+_WIDTH = 96
+
+
+def basis_name(reading: Reading) -> str:
+    """In words: own basis, Q^0.4, an element of the group."""
+    if reading.by == "none":
+        return "own"
+    return f"Q^{reading.alpha:g}" if reading.by == "orthogonal" else "its group"
+
+
+def dissect_rows(result: Dissection) -> list[list[Any]]:
+    """A row a layer and basis, for the page and the terminal."""
+    return [
+        [
+            r.layer, basis_name(r), r.draw, r.units, len(r.detectors), round(r.share, 3), len(r.detected()),
+            ", ".join(f"{kind} {n}" for kind, n in r.units_by_category().items()),
+        ]
+        for r in result.readings
+    ]  # fmt: skip
+
+
+def share_points(readings: Sequence[Reading]) -> list[tuple[float, float, float]]:
+    """(alpha, mean share of interpretable units, deviation over draws); alpha 0 is the layer's own basis."""
+    alphas = sorted({r.alpha for r in readings})
+    found = []
+    for alpha in alphas:
+        shares = [r.share for r in readings if r.alpha == alpha]
+        found.append((alpha, float(np.mean(shares)), float(np.std(shares))))
+    return found
+
+
+def share_figure(curves: Mapping[str, Sequence[tuple[float, float, float]]]) -> Figure:
+    """Fig. 3 of source 002: share of interpretable units against the power of the rotation."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for name, points in curves.items():
+        figure.add_scatter(
+            x=[p[0] for p in points], y=[p[1] for p in points], name=name, mode="lines+markers",
+            error_y={"type": "data", "array": [p[2] for p in points], "visible": True},
+        )  # fmt: skip
+    figure.update_layout(
+        template="plotly_white", height=380, margin={"l": 10, "r": 10, "t": 30, "b": 40},
+        xaxis_title="power of the rotation", yaxis_title="share of interpretable units",
+    )  # fmt: skip
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def category_figure(readings: Mapping[str, Reading], *, unique: bool = True) -> Figure:
+    """Figs. 18, 20, 22, 24: distinct concepts (or units) by category, a stacked bar for each basis."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    counts = {n: r.concepts_by_category() if unique else r.units_by_category() for n, r in readings.items()}
+    kinds = list(dict.fromkeys(kind for found in counts.values() for kind in found))
+    for kind in sorted(kinds, key=lambda k: list(COLOURS).index(k) if k in COLOURS else 99):
+        heights = [found.get(kind, 0) for found in counts.values()]
+        figure.add_bar(x=list(counts), y=heights, name=kind, marker_color=COLOURS.get(kind, "#8896a5"))
+    figure.update_layout(
+        template="plotly_white", height=380, barmode="stack", margin={"l": 10, "r": 10, "t": 30, "b": 40},
+        yaxis_title="distinct concepts" if unique else "interpretable units",
+    )  # fmt: skip
+    return figure
+
+
+def concept_figure(reading: Reading) -> Figure:
+    """The concepts of one basis, a bar each, coloured by category."""
+    import plotly.graph_objects as go
+
+    detected = reading.detected()
+    kind = dict(zip(reading.names, reading.categories, strict=True))
+    figure = go.Figure(go.Bar(
+        x=list(detected), y=list(detected.values()),
+        marker_color=[COLOURS.get(kind[n], "#8896a5") for n in detected],
+    ))  # fmt: skip
+    return figure.update_layout(
+        template="plotly_white", height=300, margin={"l": 10, "r": 10, "t": 30, "b": 40}, yaxis_title="units"
+    )
+
+
+def example_cells(reading: Reading) -> str:
+    """Figs. 21, 23, 25: the best units, each with the images it likes most, dark outside of its mask."""
+    parts = []
+    for found in reading.examples:
+        pictures = "".join(
+            image_tag(spotlight(_shown(image), mask), width=_WIDTH, title=found.concept) + " "
+            for image, mask in zip(found.images, found.masks, strict=True)
+        )
+        title = f"unit {found.unit}: {found.concept} ({found.category}), IoU {found.iou:.3f}"
+        parts.append(f"<div>{html.escape(title)}</div><div>{pictures}</div>")
+    return "".join(parts)
+
+
+def _shown(image: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(image.transpose(1, 2, 0))
+
+
+def dissect_page(result: Dissection, *, facts: Mapping[str, Any] | None = None) -> Page:
+    """One section a layer, then what was done."""
+    page = Page("Which units detect a concept")
+    page.section("What was looked at")
+    rows = {**(facts or {}), "concepts": result.data, "images": result.images}
+    rows |= {f"group of {layer}": name for layer, name in result.groups.items()}
+    page.table(["", ""], [[key, value] for key, value in rows.items()])
+    page.section(
+        "Interpretable units",
+        f"A unit is active where it exceeds its {result.quantile:g} quantile over all images and positions. "
+        "It detects the concept with which its mask, resized to the image, has the largest intersection over "
+        f"union, if that exceeds {result.threshold:g} (source 002, F.1).",
+    )
+    page.table(COLUMNS, dissect_rows(result))
+    layers = list(result.groups)
+    if len({r.alpha for r in result.readings}) > 2:
+        curves = {layer: share_points(result.of(layer)) for layer in layers}
+        page.figure(share_figure(curves), "Bars are deviations over random rotations.")
+    for layer in layers:
+        first = {basis_name(r): r for r in result.of(layer) if r.draw == 0}
+        page.section(f"{layer}: concepts by category")
+        page.figure(category_figure(first), "Distinct concepts that some unit detects.")
+        for name, reading in first.items():
+            if reading.examples:
+                page.text(f"Best units, basis: {name}")
+                page.text(Html(example_cells(reading)))
+    return page

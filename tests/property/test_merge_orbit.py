@@ -1,0 +1,59 @@
+"""`merge` with invariant distances does not see which point of an orbit a model is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, built
+from grammar import Net, nets
+from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from intertwine import act, apply_merge, plan_merge, trace
+
+
+def check(model: nn.Module, x: Tensor, seed: int, beta: float = 0.6) -> int:
+    """How many merges there are; the same, with the same function, on another point of the orbit."""
+    symmetry = trace(model, x)
+    found = []
+    for twin in (model, act(model, symmetry.sample(seed))):
+        plan = plan_merge(twin, symmetry, beta=beta, method="ifm", distance="invariant")
+        with torch.no_grad():
+            found.append((plan.complexity, apply_merge(twin, plan)(x)))
+    (widths, output), (moved_widths, moved_output) = found
+    assert moved_widths == widths
+    torch.testing.assert_close(moved_output, output, rtol=1e-6, atol=1e-6 * float(output.abs().max()))
+    return plan.merges
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_architectures(name: str) -> None:
+    model, x = built(name, generic=True)
+    mergeable = any(a.mergeable and not a.group.linear for a in trace(model, x).axes)
+    assert (check(model, x, seed=1) > 0) == mergeable
+
+
+@settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=10,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
+@given(nets(), st.integers(0, 1000))
+def test_random_nets(net: Net, seed: int) -> None:
+    note(repr(net))
+    check(net.model, net.inputs, seed)
+
+
+def test_paper_distances_do_see_it() -> None:
+    """The control: the source's distance is not invariant, and another function comes out."""
+    model, x = built("mlp", generic=True)
+    symmetry = trace(model, x)
+    twins = model, act(model, symmetry.sample(1))
+    with torch.no_grad():
+        left, right = (
+            apply_merge(twin, plan_merge(twin, symmetry, beta=0.6, method="ifm"))(x) for twin in twins
+        )
+    assert float((left - right).abs().max()) > 1e-3
