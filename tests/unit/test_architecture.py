@@ -101,7 +101,9 @@ SHADOWED = {
     "cli.main", "coverage.catalogue", "coverage.survey", "coverage.targets", "data.evaluate",
     "similarity.collect", "similarity.compare", "stitch", "stitch.rotate", "symmetry.verify", "trace",
 }  # fmt: skip
-TWICE = set("Axis Entry Example Kind Layout Moments Net Outcome Report Store Value".split())
+TWICE = set(
+    "Axis Block Entry Example Kind Layout Moments Net Network Outcome Reading Report Store Subject Value".split()
+)
 
 
 def test_no_public_name_shadows_a_module() -> None:

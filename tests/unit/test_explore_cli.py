@@ -115,7 +115,7 @@ def test_loss_landscape_of_data(tmp_path, capsys):
         (["--points", "9999"], "more than the maximum of 5,000,000"),
         (["--loss", "cross_entropy"], "a data loss needs data"),
         (["--lr", "-1"], "--lr must be positive"),
-        (["-o", "/no/such/folder/x.html"], "does not exist"),
+        (["-o", "/no/such/folder/x.html"], "cannot write /no/such/folder/x.html"),
     ],
 )
 def test_errors_have_no_traceback(net, tmp_path, capsys, arguments, message):
