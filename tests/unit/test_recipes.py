@@ -19,7 +19,8 @@ FIGURES = """
     symmetry-fig9 symmetry-fig10 symmetry-fig11 symmetry-fig13 symmetry-fig15 symmetry-fig16 symmetry-fig17
     symmetry-table1 symmetry-table2 symmetry-table4
     functional-fig3.1 functional-fig3.2 functional-fig3.3 functional-fig3.4 functional-fig3.5
-    functional-table4.1
+    functional-fig3.6 functional-fig3.7 functional-fig3.8 functional-figA1 functional-figA2
+    functional-table3.1 functional-table4.1
     genni-fig1 genni-fig2 genni-fig3 genni-fig4 genni-fig5 genni-fig6
 """.split()
 
