@@ -319,3 +319,42 @@ def test_workers_know_the_kinds_of_agents(zoo, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "steps is -1" in done.stdout
     assert not Store(tmp_path).is_done(task)
+
+
+def test_figures_and_the_table_of_the_source(tmp_path, capsys, monkeypatch):
+    """All six recipes on a scale of seconds; the page, the numbers and the verdicts are there."""
+    from intertwine.errors import MissingExtra as Missing
+    from intertwine.recipes import agents as recipe
+    from intertwine.recipes import functional
+    from intertwine.report import png
+    from intertwine.similarity.experiments import Pair, Relation
+
+    def refuse(*args, **kwargs):
+        raise Missing("no PNG in this test")
+
+    pairs = tuple(Pair(a, b, 0.1 * i, -0.1 * i, 0.2 * i, True) for i, (a, b) in enumerate(["xy", "xz", "yz"]))
+    monkeypatch.setattr(png, "write_png", refuse)
+    monkeypatch.setattr(recipe, "find_relation", lambda *args: Relation("cka", pairs, -1.0, 1.0))
+    assert functional.find_relation is not recipe.find_relation
+    monkeypatch.setitem(recipe.SCALES, "quick", recipe.Scale({5: 2048}, 1, 3, (5,)))
+    for name in ("fig3.6", "figA1", "fig3.7", "fig3.8", "figA2", "table3.1"):
+        assert main(["reproduce", f"functional-{name}", "--quick", "-o", str(tmp_path), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["claims"] and (tmp_path / f"functional-{name}.html").stat().st_size > 1000
+    labels = {row["experiment"]: row for row in found["rows"]}
+    assert list(labels) == ["classifiers", "agents", "agents with bottleneck"]
+    assert labels["agents"]["CKA and jsd, source"] == -0.721
+    assert labels["classifiers"]["CKA and jsd, here"].startswith("-1.00")
+    assert len(found["agents"]["panels"]) == 1 and found["agents"]["panels"][0]["pairs"] == 15
+    assert any("bottleneck strengthens" in claim["what"] for claim in found["claims"])
+
+
+def test_the_docs_say_what_was_measured():
+    import importlib.util
+
+    root = Path(__file__).resolve().parents[2]
+    spec = importlib.util.spec_from_file_location("made", root / "scripts" / "make_agents_table.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    page = (root / "docs" / "agents.md").read_text()
+    assert script.render(page) == page, "run python scripts/make_agents_table.py"

@@ -98,9 +98,9 @@ def architecture_figure(bottleneck: int = 8) -> Figure:
             boxes[-1] = (boxes[-1][0], f"{boxes[-1][1]} · {name}", "#d7efdc")
             _column(figure, boxes, x, -len(trunk) - 0.7)
     figure.update_xaxes(visible=False, range=[-0.2, 9.2])
-    figure.update_yaxes(visible=False, range=[-13.6, 1.6])
+    figure.update_yaxes(visible=False, range=[-11.4, 1.6])
     figure.update_layout(
-        template="plotly_white", height=760, width=980, margin={"l": 10, "r": 10, "t": 30, "b": 10}
+        template="plotly_white", height=680, width=980, margin={"l": 10, "r": 10, "t": 30, "b": 10}
     )
     return figure
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intertwine.recipes import Claim, Outcome, Progress, Recipe
+from intertwine.recipes import Claim, Outcome, Progress, Reproduction
 from intertwine.recipes.functional import QUICK as QUICK_CLASSIFIERS
 from intertwine.recipes.functional import find_relation
 from intertwine.recipes.pages import write_outcome
@@ -258,7 +258,7 @@ _PANELS: tuple[tuple[str, str, Against, int | None], ...] = (
 )
 RECIPES = (
     *(
-        Recipe(
+        Reproduction(
             name,
             f"policies{' with a bottleneck' if bottleneck else ''}: CKA of features, {against} of actions",
             f"source 003, {where}",
@@ -267,7 +267,7 @@ RECIPES = (
         for name, where, against, bottleneck in _PANELS
     ),
     *(
-        Recipe(name, title, f"source 003, {where}", partial(make, name))
+        Reproduction(name, title, f"source 003, {where}", partial(make, name))
         for name, title, where, make in (
             ("functional-fig3.7", "the network of the policies", "figure 3.7", architectures),
             ("functional-table3.1", "three experiments on representation and function", "table 3.1", table),

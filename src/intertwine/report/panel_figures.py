@@ -77,8 +77,8 @@ def panel_figure(
         figure.update_yaxes(range=list(y_range))
     figure.update_layout(
         template="plotly_white", height=150 + 270 * len(rows), width=160 + 300 * len(columns),
-        margin={"l": 80, "r": 50, "t": 80, "b": 70}, font={"family": "system-ui, sans-serif", "size": 12},
-        legend={"orientation": "h", "y": 1.0, "yref": "container", "yanchor": "top", "x": 0.5,
+        margin={"l": 80, "r": 50, "t": 50, "b": 100}, font={"family": "system-ui, sans-serif", "size": 12},
+        legend={"orientation": "h", "y": 0.0, "yref": "container", "yanchor": "bottom", "x": 0.5,
                 "xanchor": "center", "itemsizing": "constant"},
     )  # fmt: skip
     return figure

@@ -49,7 +49,8 @@ def fit_trend(
     xs, ys = np.asarray(x, float), np.asarray(y, float)
     if len(xs) < 3 or np.ptp(xs) == 0 or np.ptp(ys) == 0:
         return None
-    slope, offset = np.polyfit(xs, ys, 1)
+    slope = _slope(xs, ys)
+    offset = float(ys.mean() - slope * xs.mean())
     rho = _spearman(xs, ys)
     names = sorted({name for pair in families for name in pair}, key=str)
     number = {name: i for i, name in enumerate(names)}
@@ -62,15 +63,15 @@ def fit_trend(
         times = np.where(sides[:, 0] == sides[:, 1], first, first * second)
         a, b = np.repeat(xs, times), np.repeat(ys, times)
         if len(a) >= 3 and np.ptp(a) > 0 and np.ptp(b) > 0:
-            slopes.append(float(np.polyfit(a, b, 1)[0]))
+            slopes.append(_slope(a, b))
             rhos.append(_spearman(a, b))
         else:  # keep the draws of several trends in step
             slopes.append(float("nan"))
             rhos.append(float("nan"))
     return Trend(
         len(xs),
-        _interval(float(slope), slopes, level),
-        float(offset),
+        _interval(slope, slopes, level),
+        offset,
         _interval(rho, rhos, level),
         tuple(rhos),
     )
@@ -88,6 +89,11 @@ def mean_rho(trends: Sequence[Trend], level: float = 0.95) -> Interval:
     draws = zip(*(trend.draws for trend in trends), strict=False)
     means = [float(np.mean(draw)) for draw in draws]
     return _interval(float(np.mean([trend.rho.value for trend in trends])), means, level)
+
+
+def _slope(x: np.ndarray, y: np.ndarray) -> float:
+    a = x - x.mean()
+    return float(a @ (y - y.mean()) / (a @ a))
 
 
 def _spearman(x: np.ndarray, y: np.ndarray) -> float:
