@@ -16,7 +16,7 @@ from intertwine.files import replacing
 from intertwine.sweep.run import Progress, run_tasks
 from intertwine.sweep.store import Store
 from intertwine.sweep.task import Task
-from intertwine.train.state import claim
+from intertwine.train.state import claim, locked
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ def train(
         for seed in seeds
     ]
     # Agents of one kind in a zoo are trained alike; other settings need another zoo.
-    claim(zoo / kind, {"environment": environment, "bottleneck": bottleneck, **asdict(settings)})
+    with locked(zoo / kind):
+        claim(zoo / kind, {"environment": environment, "bottleneck": bottleneck, **asdict(settings)})
     store = Store(zoo)
     tally = run_tasks([tasks], store, backend=backend, jobs=jobs, progress=progress)
     found: list[Snapshot] = []
