@@ -33,11 +33,13 @@ LEVELS = [
     {"train"},
     {"report"},
     {"sweep"},
+    {"agents"},
     {"recipes", "coverage", "demo"},
     {"cli"},
 ]
 LEVEL = {name: height for height, names in enumerate(LEVELS) for name in names}
-HEAVY = ("torchvision", "timm", "transformers", "plotly", "sklearn", "ray", "pyarrow", "umap", "gymnasium")
+HEAVY = ("torchvision", "timm", "transformers", "plotly", "sklearn", "ray", "pyarrow", "umap", "gymnasium",
+         "minigrid", "stable_baselines3")
 
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or p.stem in LEVEL)
 
@@ -102,6 +104,8 @@ SHADOWED = {
     "similarity.collect", "similarity.compare", "stitch", "stitch.rotate", "symmetry.verify", "trace",
 }  # fmt: skip
 TWICE = set(
+    "Axis Block Entry Example Kind Layout Moments Net Network Outcome Reading Report Store Subject Value".split()
+)
     "Axis Block Entry Example Kind Layout Moments Net Network Outcome Reading Report Store Subject Value".split()
 )
 
