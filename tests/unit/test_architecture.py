@@ -104,9 +104,9 @@ SHADOWED = {
     "similarity.collect", "similarity.compare", "stitch", "stitch.rotate", "symmetry.verify", "trace",
 }  # fmt: skip
 TWICE = set(
-    "Axis Block Entry Example Kind Layout Moments Net Network Outcome Reading Report Store Subject Value".split()
-)
-    "Axis Block Entry Example Kind Layout Moments Net Network Outcome Reading Report Store Subject Value".split()
+    """
+    Axis Block Entry Example Kind Layout Moments Net Network Outcome Reading Report Store Subject Value
+    """.split()
 )
 
 
