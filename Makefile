@@ -38,7 +38,7 @@ $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 	touch $@
 
 $(FULL): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[vision,text,train,distributed,dev]'
+	$(PIP) -e '.[vision,text,rl,train,distributed,dev]'
 	touch $@ $(CORE)
 
 clean:

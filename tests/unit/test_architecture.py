@@ -34,11 +34,13 @@ LEVELS = [
     {"train"},
     {"report"},
     {"sweep"},
+    {"agents"},
     {"recipes", "coverage", "demo"},
     {"cli"},
 ]
 LEVEL = {name: height for height, names in enumerate(LEVELS) for name in names}
-HEAVY = ("torchvision", "timm", "transformers", "plotly", "sklearn", "ray", "pyarrow", "umap", "gymnasium")
+HEAVY = ("torchvision", "timm", "transformers", "plotly", "sklearn", "ray", "pyarrow", "umap", "gymnasium",
+         "minigrid", "stable_baselines3")
 
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or p.stem in LEVEL)
 
@@ -102,7 +104,11 @@ SHADOWED = {
     "cli.main", "coverage.catalogue", "coverage.survey", "coverage.targets", "data.evaluate",
     "similarity.collect", "similarity.compare", "stitch", "stitch.rotate", "symmetry.verify", "trace",
 }  # fmt: skip
-TWICE = set("Axis Entry Example Kind Layout Moments Net Outcome Report Store Value".split())
+TWICE = set(
+    """
+    Axis Block Entry Example Kind Layout Moments Net Network Outcome Reading Report Store Subject Value
+    """.split()
+)
 
 
 def test_no_public_name_shadows_a_module() -> None:

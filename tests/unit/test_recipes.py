@@ -22,7 +22,8 @@ FIGURES = """
     symmetry-fig18 symmetry-fig19 symmetry-fig20 symmetry-fig21 symmetry-fig22 symmetry-fig23 symmetry-fig24
     symmetry-fig25 symmetry-table1 symmetry-table2 symmetry-table4
     functional-fig3.1 functional-fig3.2 functional-fig3.3 functional-fig3.4 functional-fig3.5
-    functional-table4.1
+    functional-fig3.6 functional-fig3.7 functional-fig3.8 functional-figA1 functional-figA2
+    functional-table3.1 functional-table4.1
     genni-fig1 genni-fig2 genni-fig3 genni-fig4 genni-fig5 genni-fig6
 """.split()
 

@@ -7,12 +7,14 @@ import torch
 
 from intertwine import zoo
 from intertwine.data import evaluate, load_data
+from intertwine.data.evaluate import logits_of
 from intertwine.errors import InputError, NotFound
 
 EXPECTED = {
     *("mlp lenet5 vgg11 vgg13 vgg16 vgg19 vgg16-plain resnet18 resnet34 resnet50".split()),
     *("myrtle myrtle-plain myrtle-constant tiny10 digits-vgg".split()),
     *("cct6 convnext-cifar resnet20-open resnet50-open mobilenet mobilenetv2".split()),
+    *("minigrid-agent minigrid-agent-bottleneck".split()),
     *(f"resnet{depth}{variant}" for depth in (20, 32, 44, 56, 110) for variant in ("", "-pad")),
 }
 
@@ -29,7 +31,7 @@ def test_builds_and_runs(name: str) -> None:
     assert not model.training
     assert entry.description
     with torch.no_grad():
-        out = model(torch.randn(2, *entry.shape, generator=torch.Generator().manual_seed(0)))
+        out = logits_of(model(torch.randn(2, *entry.shape, generator=torch.Generator().manual_seed(0))))
     assert out.shape == (2, entry.classes)
     assert torch.isfinite(out).all()
     assert not out[0].equal(out[1])

@@ -17,6 +17,7 @@ from intertwine.cli.arguments import (
     positive_int,
     side,
 )
+from intertwine.numbers import Several, finite
 
 _EPILOG = """examples:
   intertwine dissect zoo:resnet20 --weights W --at layer3.2.relu_1 --concepts shapes -o page.html
@@ -118,11 +119,11 @@ def _powers(text: str) -> list[float]:
     """0:1:0.2, or numbers separated by commas."""
     try:
         if ":" not in text:
-            return [float(part) for part in text.split(",")]
-        first, last, step = map(float, text.split(":"))
+            return list(Several(finite)(text))
+        first, last, step = map(finite, text.split(":"))
         count = round((last - first) / step)
-        if step <= 0 or count < 0:
+        if step <= 0 or not 0 <= count <= 10_000:
             raise ValueError(text)
         return [round(first + k * step, 10) for k in range(count + 1)]
-    except (ValueError, ZeroDivisionError) as error:
+    except (ValueError, ArithmeticError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is neither 0:1:0.2 nor 0,0.5,1") from error

@@ -53,6 +53,7 @@ def assert_outputs(args: argparse.Namespace) -> None:
     Traceback (most recent call last):
     ...
     intertwine.errors.InputError: w.pt would be written twice
+      do   give each output its own name
     """
     outputs: list[tuple[str, Kind]] = []
     inputs: list[str] = []

@@ -20,11 +20,12 @@ import numpy as np
 from intertwine.data.broden import read_broden
 from intertwine.data.concept_set import Annotation, ConceptSet, join
 from intertwine.data.decode import decode
-from intertwine.data.files import IMAGE_SUFFIXES, assert_file
+from intertwine.data.files import IMAGE_SUFFIXES, 
 from intertwine.data.masks import mask_labels
 from intertwine.data.normalize import parse_normalize
 from intertwine.data.shapes import shapes
 from intertwine.errors import DataError, MissingExtra
+from intertwine.reading import existing_file
 
 _NOTHING = ("void", "unlabelled", "unlabeled", "ignore", "none")
 
@@ -68,7 +69,7 @@ def _read(spec: str, size: int | None, limit: int | None) -> ConceptSet:
 
 
 def _parquet(path: Path, category: str, size: int | None, limit: int | None) -> ConceptSet:
-    assert_file(path, "parquet")
+    existing_file(path, "parquet", DataError)
     try:
         import pyarrow.parquet as parquet
     except ModuleNotFoundError as error:

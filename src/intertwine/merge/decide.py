@@ -96,6 +96,7 @@ def plan_merge(
     and order="interleaved" its released code; norm="exact" repairs their batch norms, and compares a merged
     channel by the average of its channels, so that any number of equal ones is merged.
 
+    >>> import torch
     >>> from intertwine import trace
     >>> mlp = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
     >>> plan = plan_merge(mlp, trace(mlp, torch.zeros(1, 4)), target_params=0.5)

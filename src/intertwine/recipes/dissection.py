@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intertwine.recipes import Claim, Outcome, Progress, Recipe
+from intertwine.recipes import Claim, Outcome, Progress, Reproduction
 from intertwine.recipes.nets import Net, train_net
 from intertwine.recipes.pages import write_outcome
 
@@ -278,6 +278,6 @@ _MAKERS: tuple[tuple[str, str, Any], ...] = (
     ("25", "best units of a ConvNeXt", lambda name, *rest: best_units(name, "ConvNeXt", *rest)),
 )
 RECIPES = tuple(
-    Recipe(f"symmetry-fig{n}", title, f"source 002, figure {n}", partial(make, f"symmetry-fig{n}"))
+    Reproduction(f"symmetry-fig{n}", title, f"source 002, figure {n}", partial(make, f"symmetry-fig{n}"))
     for n, title, make in _MAKERS
 )

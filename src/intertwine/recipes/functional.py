@@ -1,4 +1,4 @@
-"""Figures 3.1 to 3.5 and the CIFAR row of Table 3.1 of source 003: do similarity metrics tell of function?
+"""Figures 3.1 to 3.5 of source 003: do similarity metrics tell of function?
 
 paper: ResNet18 trained on CIFAR-100 and ImageNet32, tested on these and Pascal VOC; seven architectures for
 the relation; checkpoints of ResNet18 and VGG16 for the training path. quick: the same drawings on the digits
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from intertwine.data import Dataset
-    from intertwine.similarity.experiments import Network, Source
+    from intertwine.similarity.experiments import Network, Relation, Source
     from intertwine.train import Splits
 
 QUICK = (
@@ -202,12 +202,18 @@ def _last(model: nn.Module, example: Tensor) -> str:
     return [name for name in found if found[name].dim() > 2][-1]
 
 
-def relation(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
-    """Figure 3.4 and Table 3.1: CKA of features against JSD and Spearman of outputs, over pairs of nets."""
-    from intertwine.report.experiment_figures import relation_figure
+def find_relation(folder: Path, quick: bool, progress: Progress) -> Relation:
+    """CKA of features against JSD and Spearman of outputs, over pairs of classifiers."""
     from intertwine.similarity.experiments import relate
 
-    found = relate(list(_networks(folder, quick, progress)))
+    return relate(list(_networks(folder, quick, progress)))
+
+
+def relation(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
+    """Figure 3.4, and the first row of Table 3.1."""
+    from intertwine.report.experiment_figures import relation_figure
+
+    found = find_relation(folder, quick, progress)
     untrained = [p.jsd for p in found.pairs if not p.trained]
     claims = (
         Claim("Spearman correlation of CKA and JSD, trained pairs", "-0.75", _number(found.rho_jsd)),
@@ -275,7 +281,7 @@ RECIPES = tuple(
         ("functional-fig3.1", "whose features are these?", "figure 3.1", bias),
         ("functional-fig3.2", "clusters of features", "figure 3.2", clusters),
         ("functional-fig3.3", "CKA of nets on several data sets", "figure 3.3", matrices),
-        ("functional-fig3.4", "similarity of features and of outputs", "figure 3.4 and table 3.1", relation),
+        ("functional-fig3.4", "similarity of features and of outputs", "figure 3.4", relation),
         ("functional-fig3.5", "nets in training against their final selves", "figure 3.5", paths),
     )
 )

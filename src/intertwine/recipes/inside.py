@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intertwine.recipes import Claim, Outcome, Progress, Recipe
+from intertwine.recipes import Claim, Outcome, Progress, Reproduction
 
 if TYPE_CHECKING:
     from torch import nn
@@ -175,7 +175,7 @@ def _differs(quick: bool, scene: Scene) -> str:
 
 
 RECIPES = tuple(
-    Recipe(name, title, f"source 000, figure {name[7:]}", partial(see, name, name[7:]))
+    Reproduction(name, title, f"source 000, figure {name[7:]}", partial(see, name, name[7:]))
     for name, title in (
         ("ifm-fig5b", "what three classes of features see in inputs of one label"),
         ("ifm-fig8", "what one class of features sees across labels"),

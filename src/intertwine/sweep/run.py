@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from intertwine import zoo
@@ -19,18 +19,24 @@ Progress = Callable[[str, int, int], None]  # (what has ended, how many are done
 
 
 @dataclass(frozen=True)
-class Report:
+class Tally:
     """How many tasks there are, how many ran now, and which failed and why."""
 
-    table: Path
     tasks: int
     ran: int
-    failed: dict[str, str] = field(default_factory=dict)
-    exit_code: int = 0  # 2 where a task failed by bad input, 1 where it failed otherwise
+    failed: dict[str, str]
+    exit_code: int  # 2 where a task failed by bad input, 1 where it failed otherwise
 
     @property
     def reused(self) -> int:
         return self.tasks - self.ran
+
+
+@dataclass(frozen=True)
+class Report(Tally):
+    """What a sweep did, and where its table is."""
+
+    table: Path
 
 
 def run_sweep(
@@ -46,8 +52,29 @@ def run_sweep(
     A failed task stops only what needs it; the same call tries it again. Data that cannot be read and models
     that do not exist are told before anything is written.
     """
-    store = Store(Path(folder))
-    waves = plan_sweep(sweep)
+    store, waves = Store(Path(folder)), plan_sweep(sweep)
+
+    def check(tasks: list[Task]) -> None:
+        assert_can_start(sweep, tasks)
+
+    tally = run_tasks(waves, store, backend=backend, jobs=jobs, progress=progress, check=check)
+    table = write_table(store, [task for wave in waves for task in wave])
+    return Report(tally.tasks, tally.ran, tally.failed, tally.exit_code, table)
+
+
+def run_tasks(
+    waves: list[list[Task]],
+    store: Store,
+    *,
+    backend: str = "joblib",
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    check: Callable[[list[Task]], None] | None = None,
+) -> Tally:
+    """Do the tasks that are not done; a task needs only tasks of earlier waves.
+
+    check: is given the tasks of the first wave that are to run, and raises what would stop them all.
+    """
     everything = [task for wave in waves for task in wave]
     labels = {task.key: task.label for task in everything}
     done = {task.key for task in everything if store.is_done(task)}
@@ -57,7 +84,8 @@ def run_sweep(
     failed: dict[str, str] = {}
     ran = code = 0
     if len(done) < len(labels):
-        assert_can_start(sweep, [task for task in waves[0] if task.key not in done])
+        if check is not None:
+            check([task for task in waves[0] if task.key not in done])
         with open_backend(backend, store.root, jobs) as run:
             for wave in waves:
                 for outcome in run(_ready(wave, done, failed)):
@@ -69,7 +97,7 @@ def run_sweep(
                         done.add(outcome.key)
                     if progress is not None:
                         progress(labels[outcome.key], len(done), len(labels))
-    return Report(write_table(store, everything), len(everything), ran, failed, code)
+    return Tally(len(everything), ran, failed, code)
 
 
 def assert_can_start(sweep: Sweep, tasks: list[Task]) -> None:

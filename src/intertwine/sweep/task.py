@@ -4,7 +4,8 @@
 
 Two tasks with the same key compute the same thing, so a finished one never runs again; a changed recipe
 changes the keys of what depends on it, and of nothing else. `task_kind` adds a kind; its version is raised
-when its code starts to give other numbers.
+when its code starts to give other numbers. A task carries the name of the module that registers its kind, so
+that a fresh worker process knows where to look.
 
 What a task does follows from the plan alone. The folder of a result is read for numbers and weights, never
 for what to run: a task hands the tasks that it needs, with their inputs, to its work.
@@ -13,6 +14,7 @@ for what to run: a task hands the tasks that it needs, with their inputs, to its
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +66,11 @@ class Kind:
     work: Work
     files: tuple[str, ...] = ()
 
+    @property
+    def home(self) -> str:
+        """The module that registers this kind when it is imported."""
+        return self.work.__module__
+
 
 _KINDS: dict[str, Kind] = {}
 
@@ -83,10 +90,12 @@ def task_kind(name: str, *, version: int, files: Sequence[str] = ()) -> Callable
     return register
 
 
-def find_kind(name: str) -> Kind:
-    """A registered kind."""
+def find_kind(name: str, home: str = "") -> Kind:
+    """A registered kind; `home` is imported first where the kind is not known yet."""
     import intertwine.sweep.kinds  # noqa: F401  (the package's own kinds register themselves)
 
+    if name not in _KINDS and home:
+        importlib.import_module(home)
     if name not in _KINDS:
         raise InputError(f"no task kind {name!r}", do=f"registered: {', '.join(sorted(_KINDS))}")
     return _KINDS[name]
@@ -106,16 +115,19 @@ class Task:
     inputs: str
     needs: tuple[Task, ...] = ()
     label: str = ""  # for people; not part of the key
+    home: str = ""  # the module of its kind; not part of the key
 
     @classmethod
     def of(cls, kind: str, inputs: Mapping[str, Any], needs: Sequence[Task] = (), label: str = "") -> Task:
         """A task from plain data and the tasks whose results it reads."""
-        return cls(kind, json.dumps(inputs, sort_keys=True), tuple(needs), label)
+        home = find_kind(kind).home
+        return cls(kind, json.dumps(inputs, sort_keys=True), tuple(needs), label, home)
 
     @cached_property
     def key(self) -> str:
         """The name of the result."""
-        parts = [self.kind, find_kind(self.kind).version, self.inputs, [task.key for task in self.needs]]
+        version = find_kind(self.kind, self.home).version
+        parts = [self.kind, version, self.inputs, [task.key for task in self.needs]]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
 
 
@@ -142,7 +154,7 @@ def run_task(task: Task, root: str) -> Outcome:
     try:
         with store.locked(task):  # another sweep, or a worker whose driver was killed, may be at it
             if not store.is_done(task):
-                work = find_kind(task.kind).work
+                work = find_kind(task.kind, task.home).work
                 rows = work(json.loads(task.inputs), [store.need(t) for t in task.needs], store.folder(task))
                 store.finish(task, rows)
     except Exception as error:  # a task may fail in any way; the sweep goes on with the others

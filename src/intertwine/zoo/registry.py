@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from intertwine.errors import InputError, NotFound
+from intertwine.zoo.agent import VIEW, ActorCritic
 from intertwine.zoo.cct import cct
 from intertwine.zoo.convnext_cifar import convnext_cifar
 from intertwine.zoo.lenet import lenet5
@@ -78,6 +79,14 @@ def _entries() -> list[Entry]:
         *entries,
         Entry("mobilenet", mobilenet, _CIFAR, 100, "MobileNet for CIFAR-100, depthwise separable"),
         Entry("mobilenetv2", mobilenetv2, _CIFAR, 100, "MobileNetV2 for CIFAR-100, inverted residuals"),
+        Entry("minigrid-agent", ActorCritic, VIEW, 7, "three convolutions, actor and critic"),
+        Entry(
+            "minigrid-agent-bottleneck",
+            partial(ActorCritic, bottleneck=8),
+            VIEW,
+            7,
+            "minigrid-agent with 8 features before its heads",
+        ),
     ]
 
 

@@ -1,0 +1,86 @@
+"""Write what came out of comparing agents into docs/agents.md, from docs/measured/agents.json.
+
+python scripts/make_agents_table.py                                  # rewrite the tables
+python scripts/make_agents_table.py --from DIR/functional-table3.1.json   # take new numbers first
+python scripts/make_agents_table.py --check                          # exit 1 if they are out of date
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE, MEASURED = DOCS / "agents.md", DOCS / "measured" / "agents.json"
+START, END = "<!-- table: made by scripts/make_agents_table.py -->", "<!-- end of table -->"
+
+
+def interval(found: dict[str, Any] | None) -> str:
+    """A value with its bounds, where there are any."""
+    if found is None:
+        return "-"
+    low, high = found["low"], found["high"]
+    return f"{found['value']:.2f}" + ("" if low is None or low != low else f" [{low:.2f}, {high:.2f}]")
+
+
+def tables(measured: dict[str, Any]) -> str:
+    """Every claim of the source with what came out, then every panel."""
+    lines = ["| claim | source | here |", "|---|---|---|"]
+    lines += [f"| {claim['what']} | {claim['source']} | {claim['here']} |" for claim in measured["claims"]]
+    columns = ["network", "trained on", "tested on", "seeds", "optimal, mediocre, poor", "pairs"]
+    columns += ["rho, JSD", "rho, Spearman"]
+    lines += ["", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for label in ("agents", "agents with bottleneck"):
+        for panel in measured[label]["panels"]:
+            network = "64 features" if panel["bottleneck"] is None else f"bottleneck of {panel['bottleneck']}"
+            grades = ", ".join(map(str, panel["grades"].values()))
+            rhos = [interval(panel[key] and panel[key]["rho"]) for key in ("jsd", "spearman")]
+            cells = [
+                network,
+                panel["trained"],
+                panel["tested"],
+                panel["seeds"],
+                grades,
+                panel["pairs"],
+                *rhos,
+            ]
+            lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join([*lines, ""])
+
+
+def render(page: str) -> str:
+    """The page with fresh tables."""
+    before, _, rest = page.partition(START)
+    _, _, after = rest.partition(END)
+    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
+    return f"{before}{START}\n{tables(measured)}{END}{after}"
+
+
+def main() -> int:
+    """Rewrite the page, or check it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="change nothing, exit 1 if out of date")
+    parser.add_argument("--from", dest="source", type=Path, help="the .json that `reproduce` wrote")
+    args = parser.parse_args()
+    if args.source is not None:
+        found = json.loads(args.source.read_text(encoding="utf-8"))
+        found.pop("seconds")  # of this run alone; agents that were trained before cost it nothing
+        MEASURED.parent.mkdir(exist_ok=True)
+        MEASURED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    fresh = render(page)
+    if args.check:
+        if fresh != page:
+            print("docs/agents.md is out of date: python scripts/make_agents_table.py", file=sys.stderr)
+        return int(fresh != page)
+    PAGE.write_text(fresh, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,276 @@
+"""Figures 3.6 to 3.8, A1, A2 and Table 3.1 of source 003: policies in representation and in function.
+
+paper: grids of 5, 6, 8 and 16, tested on 5, 6 and 8, ten seeds with nine stages each. quick: grids of 5 and
+6, eight seeds with seven stages. Both keep their agents, in DIR/agents-paper and DIR/agents-quick, and go on
+where they were stopped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from intertwine.recipes import Claim, Outcome, Progress, Reproduction
+from intertwine.recipes.functional import QUICK as QUICK_CLASSIFIERS
+from intertwine.recipes.functional import find_relation
+from intertwine.recipes.pages import write_outcome
+
+if TYPE_CHECKING:
+    from intertwine.agents import AgentComparison
+    from intertwine.agents.comparing import Against
+    from intertwine.similarity.statistics import Interval
+
+BOTTLENECK = 8
+# Table 3.1 of the source: Spearman correlation of CKA with JSD, and with the Spearman correlation of outputs.
+SOURCE: dict[str, dict[Against, float]] = {
+    "classifiers": {"jsd": -0.75, "spearman": 0.703},
+    "agents": {"jsd": -0.721, "spearman": 0.58},
+    "agents with bottleneck": {"jsd": -0.781, "spearman": 0.602},
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is trained: steps by size of the grid, snapshots, seeds, and the grids of the rollouts."""
+
+    steps: dict[int, int]
+    stages: int
+    seeds: int
+    tests: tuple[int, ...]
+
+
+SCALES = {
+    "quick": Scale({5: 24_576, 6: 36_864}, 6, 8, (5, 6)),
+    "paper": Scale({5: 40_960, 6: 61_440, 8: 122_880, 16: 409_600}, 8, 10, (5, 6, 8)),
+}
+_DIFFERS = (
+    "The source does not say how many agents it has, at which stages of training, how long rollouts are, nor "
+    "what the bottleneck's nonlinearity is. Here agents are snapshots at even distances, the untrained one "
+    "among them, all pairs count, each policy gives 500 states of 20 rollouts, and the bottleneck is linear. "
+    "The source leaves out agents with detours on its larger grids; here all are kept."
+)
+_QUICK = " Grids of 5 and 6 only."
+
+
+def grid(size: int) -> str:
+    """The empty grid of a size, as MiniGrid calls it."""
+    return f"MiniGrid-Empty-{size}x{size}-v0"
+
+
+def compare_agents(folder: Path, quick: bool, bottleneck: int | None, progress: Progress) -> AgentComparison:
+    """Train the agents of one network that are not trained yet, and compare them."""
+    from intertwine.agents import Settings, compare, train
+    from intertwine.errors import Unsupported
+
+    preset = "quick" if quick else "paper"
+    scale, zoo = SCALES[preset], folder / f"agents-{preset}"
+
+    def tell(what: str, done: int, total: int) -> None:
+        progress(done, total, what)
+
+    for size, steps in scale.steps.items():
+        settings = Settings(steps=steps, stages=scale.stages)
+        done = train(
+            grid(size), range(scale.seeds), zoo, bottleneck=bottleneck, settings=settings, progress=tell
+        )
+        for label, error in done.failed.items():
+            raise Unsupported(f"training failed: {label}", so=error, do="run the recipe again to go on")
+    trained, tests = [grid(size) for size in scale.steps], [grid(size) for size in scale.tests]
+    return compare(zoo, tests, bottleneck=bottleneck, trained=trained, progress=tell)
+
+
+def verdict(found: Interval | None, source: float) -> str:
+    """What came out against a correlation of the source, decided by the interval.
+
+    >>> from intertwine.similarity.statistics import Interval
+    >>> verdict(Interval(-0.5, -0.6, -0.4), -0.72)
+    '-0.50 [-0.60, -0.40]: same sign, weaker than the source'
+    >>> verdict(Interval(0.5, -0.1, 0.7), 0.58)
+    '0.50 [-0.10, 0.70]: no clear sign'
+    """
+    from intertwine.report.panel_figures import interval_text
+
+    if found is None:
+        return "not defined"
+    text = interval_text(found)
+    if found.low != found.low:
+        return f"{text}: too few seeds to say"
+    if found.low <= 0 <= found.high:
+        return f"{text}: no clear sign"
+    if found.value * source < 0:
+        return f"{text}: OPPOSITE sign, the claim does not hold here"
+    if found.low <= source <= found.high:
+        return f"{text}: agrees with the source"
+    return f"{text}: same sign, {'weaker' if abs(found.value) < abs(source) else 'stronger'} than the source"
+
+
+def slope_spread(comparison: AgentComparison, bottleneck: int | None, against: Against) -> float | None:
+    """Standard deviation of the slopes of all panels, in units of their mean: 0 if they are all the same."""
+    import numpy as np
+
+    trends = [panel.trend(against) for panel in comparison.of(bottleneck)]
+    slopes = [trend.slope.value for trend in trends if trend is not None]
+    return float(np.std(slopes) / abs(np.mean(slopes))) if len(slopes) > 1 else None
+
+
+def cka_range(comparison: AgentComparison, against: Against) -> float | None:
+    """How far apart the CKA of pairs of almost the same JSD are: the median, over tenths of the pairs of a
+    panel in the order of JSD, of the range that holds 90 % of their CKA."""
+    import numpy as np
+
+    ranges = []
+    for panel in comparison.panels:
+        points = sorted((p[1], p[0]) for found in panel.points(against).values() for p in found)
+        parts = np.array_split(np.array([p[1] for p in points]), 10)
+        ranges += [float(np.ptp(np.quantile(part, [0.05, 0.95]))) for part in parts if len(part) > 1]
+    return float(np.median(ranges)) if ranges else None
+
+
+def relation_of_agents(
+    against: Against, bottleneck: int | None, name: str, folder: Path, quick: bool, progress: Progress
+) -> Outcome:
+    """Figures 3.6 (JSD) and A1 (Spearman), with the bottleneck 3.8 and A2."""
+    from intertwine.agents.figures import AXES, panel_rows, relation_panels
+
+    found = compare_agents(folder, quick, bottleneck, progress)
+    mean = found.mean_rho(bottleneck, against)
+    between = found.mean_rho(bottleneck, against, between=True)
+    source = SOURCE["agents" if bottleneck is None else "agents with bottleneck"][against]
+    spread, width = slope_spread(found, bottleneck, against), cka_range(found, against)
+    title = AXES[against][0]
+    claims = (
+        Claim(f"rho of CKA and {against}, mean of the panels", f"{source}", verdict(mean, source)),
+        Claim("the same, without pairs of stages of one seed", "-", verdict(between, source)),
+        Claim("slopes of the best-fit lines", "not constant" if bottleneck is None else "more consistent",
+              "-" if spread is None else f"they differ by {spread:.0%} of their mean"),
+        Claim(f"pairs with the same {against} and different CKA", "many",
+              "-" if width is None else f"90 % of the CKA of such pairs lie {width:.2f} apart"),
+    )  # fmt: skip
+    caption = f"CKA of features against {title}; mean rho {verdict(mean, source)} ({source})."
+    return write_outcome(
+        folder, name, f"CKA of features against {title}", {caption: relation_panels(found.panels, against)},
+        tables={"Panels": panel_rows(found)}, facts=found.to_dict(), claims=claims,
+        differs=_DIFFERS + (_QUICK if quick else ""),
+    )  # fmt: skip
+
+
+def architectures(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
+    """Figure 3.7: the network without and with the bottleneck."""
+    from intertwine.agents.figures import architecture_figure
+    from intertwine.zoo.agent import ActorCritic
+
+    plain, narrow = (
+        sum(p.numel() for p in ActorCritic(bottleneck=width).actor.parameters())
+        for width in (None, BOTTLENECK)
+    )
+    claim = Claim(
+        "weights from features to actions", "fewer with the bottleneck", f"{plain:,} and {narrow:,}"
+    )
+    return write_outcome(
+        folder, name, "the network without and with a bottleneck",
+        {"Both networks, drawn from their modules; the value on which CKA is measured is marked.":
+         architecture_figure(BOTTLENECK)},
+        facts={"weights of the actor": plain, "with bottleneck": narrow}, claims=(claim,),
+    )  # fmt: skip
+
+
+def table(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
+    """Table 3.1: all three experiments, and what the bottleneck changes."""
+    from intertwine.agents.comparing import AGAINST
+    from intertwine.agents.figures import panel_rows
+    from intertwine.report.panel_figures import interval_text
+
+    means: dict[str, dict[Against, Interval | None]] = {"classifiers": classifiers(folder, quick, progress)}
+    facts: dict[str, Any] = {}
+    spreads: list[float | None] = []
+    panels = []
+    for label, bottleneck in (("agents", None), ("agents with bottleneck", BOTTLENECK)):
+        found = compare_agents(folder, quick, bottleneck, progress)
+        means[label] = {against: found.mean_rho(bottleneck, against) for against in AGAINST}
+        facts[label] = found.to_dict()
+        spreads.append(slope_spread(found, bottleneck, "jsd"))
+        panels += panel_rows(found)
+    rows = [
+        {
+            "experiment": label,
+            **{f"CKA and {against}, source": SOURCE[label][against] for against in AGAINST},
+            **{f"CKA and {against}, here": interval_text(found[against]) for against in AGAINST},
+        }
+        for label, found in means.items()
+    ]
+    claims = [
+        Claim(f"{label}: rho of CKA and {against}", f"{SOURCE[label][against]}",
+              verdict(found[against], SOURCE[label][against]))
+        for label, found in means.items() for against in AGAINST
+    ]  # fmt: skip
+    claims += [_stronger(means, against) for against in AGAINST]
+    if None not in spreads:
+        steady = "yes" if spreads[1] < spreads[0] else "NO"  # type: ignore[operator]
+        claims.append(
+            Claim("slopes (JSD) more consistent with the bottleneck", "yes",
+                  f"{steady}: they differ by {spreads[1]:.0%} of their mean, without by {spreads[0]:.0%}")
+        )  # fmt: skip
+    facts["rows"] = rows
+    return write_outcome(
+        folder, name, "representation and function: three experiments", {},
+        tables={"Correlations, mean over panels": rows, "Panels of agents": panels}, facts=facts,
+        claims=claims, differs=f"{QUICK_CLASSIFIERS} {_DIFFERS}{_QUICK}" if quick else _DIFFERS,
+    )  # fmt: skip
+
+
+def _stronger(means: dict[str, dict[Against, Interval | None]], against: Against) -> Claim:
+    """Whether the bottleneck strengthens the relation, as the source says it does."""
+    without, narrow = means["agents"][against], means["agents with bottleneck"][against]
+    here = "not defined"
+    if without is not None and narrow is not None:
+        apart = narrow.low > without.high or narrow.high < without.low
+        word = "yes" if abs(narrow.value) > abs(without.value) else "NO"
+        sure = "" if apart else ", but the intervals overlap"
+        here = f"{word}: {narrow.value:.2f} with, {without.value:.2f} without{sure}"
+    return Claim(f"the bottleneck strengthens the relation with {against}", "yes", here)
+
+
+def classifiers(folder: Path, quick: bool, progress: Progress) -> dict[Against, Interval | None]:
+    """The first row: trained classifiers, each network a family of its own."""
+    from intertwine.similarity.trend import fit_trend
+
+    pairs = [pair for pair in find_relation(folder, quick, progress).pairs if pair.trained]
+
+    def rho(against: Against) -> Interval | None:
+        known = [pair for pair in pairs if getattr(pair, against) is not None]
+        found = fit_trend(
+            [pair.similarity for pair in known],
+            [float(getattr(pair, against)) for pair in known],
+            [(pair.a, pair.b) for pair in known],
+        )
+        return None if found is None else found.rho
+
+    return {"jsd": rho("jsd"), "spearman": rho("spearman")}
+
+
+_PANELS: tuple[tuple[str, str, Against, int | None], ...] = (
+    ("functional-fig3.6", "figure 3.6", "jsd", None),
+    ("functional-fig3.8", "figure 3.8", "jsd", BOTTLENECK),
+    ("functional-figA1", "appendix, figure 1", "spearman", None),
+    ("functional-figA2", "appendix, figure 2", "spearman", BOTTLENECK),
+)
+RECIPES = (
+    *(
+        Reproduction(
+            name,
+            f"policies{' with a bottleneck' if bottleneck else ''}: CKA of features, {against} of actions",
+            f"source 003, {where}",
+            partial(relation_of_agents, against, bottleneck, name),
+        )
+        for name, where, against, bottleneck in _PANELS
+    ),
+    *(
+        Reproduction(name, title, f"source 003, {where}", partial(make, name))
+        for name, title, where, make in (
+            ("functional-fig3.7", "the network of the policies", "figure 3.7", architectures),
+            ("functional-table3.1", "three experiments on representation and function", "table 3.1", table),
+        )
+    ),
+)
