@@ -20,7 +20,7 @@ import numpy as np
 from intertwine.data.broden import read_broden
 from intertwine.data.concept_set import Annotation, ConceptSet, join
 from intertwine.data.decode import decode
-from intertwine.data.files import IMAGE_SUFFIXES, 
+from intertwine.data.files import IMAGE_SUFFIXES
 from intertwine.data.masks import mask_labels
 from intertwine.data.normalize import parse_normalize
 from intertwine.data.shapes import shapes
@@ -69,7 +69,7 @@ def _read(spec: str, size: int | None, limit: int | None) -> ConceptSet:
 
 
 def _parquet(path: Path, category: str, size: int | None, limit: int | None) -> ConceptSet:
-    existing_file(path, "parquet", DataError)
+    existing_file(path, "parquet file", DataError)
     try:
         import pyarrow.parquet as parquet
     except ModuleNotFoundError as error:
