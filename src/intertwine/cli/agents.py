@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from intertwine.cli.arguments import positive_float, positive_int
+from intertwine.cli.arguments import any_seed, any_text, input_path, output_path, positive_float, positive_int
 from intertwine.cli.sweep import add_backend_arguments, progress_notes
 
 _EPILOG = """examples:
@@ -39,8 +39,12 @@ def _add_train(commands: Any, form: type[argparse.HelpFormatter]) -> None:
     parser = commands.add_parser(
         "train", help="agents of many seeds, with snapshots", epilog=_EPILOG, formatter_class=form
     )
-    parser.add_argument("--env", metavar="ENV", required=True, help="an environment of minigrid")
-    parser.add_argument("--seeds", default="0", metavar="SEEDS", help="0-9, 7 or 0-2,5 (default: 0)")
+    parser.add_argument(
+        "--env", type=any_text, metavar="ENV", required=True, help="an environment of minigrid"
+    )
+    parser.add_argument(
+        "--seeds", type=any_text, default="0", metavar="SEEDS", help="0-9, 7 or 0-2,5 (default: 0)"
+    )
     parser.add_argument(
         "--bottleneck", type=positive_int, metavar="N", help="features between the network and its heads"
     )
@@ -56,7 +60,9 @@ def _add_train(commands: Any, form: type[argparse.HelpFormatter]) -> None:
     parser.add_argument(
         "--episodes", type=positive_int, metavar="N", help="for the mean reward of a snapshot (default: 20)"
     )
-    parser.add_argument("-o", "--output", metavar="ZOO", required=True, help="the folder of the agents")
+    parser.add_argument(
+        "-o", "--output", type=output_path, metavar="ZOO", required=True, help="the folder of the agents"
+    )
     add_backend_arguments(parser)
     parser.set_defaults(run=run_train)
 
@@ -65,11 +71,13 @@ def _add_compare(commands: Any, form: type[argparse.HelpFormatter]) -> None:
     parser = commands.add_parser(
         "compare", help="every pair of agents of a zoo", epilog=_EPILOG, formatter_class=form
     )
-    parser.add_argument("zoo", metavar="ZOO", help="a folder that `agents train` wrote")
+    parser.add_argument("zoo", type=input_path, metavar="ZOO", help="a folder that `agents train` wrote")
     parser.add_argument(
-        "--env", metavar="ENV", nargs="+", required=True, help="environments for the rollouts"
+        "--env", type=any_text, metavar="ENV", nargs="+", required=True, help="environments for the rollouts"
     )
-    parser.add_argument("--trained", metavar="ENV", nargs="+", help="only agents that were trained in these")
+    parser.add_argument(
+        "--trained", type=any_text, metavar="ENV", nargs="+", help="only agents that were trained in these"
+    )
     parser.add_argument(
         "--states", type=positive_int, default=500, metavar="N",
         help="states of each policy's rollouts (default: 500)",
@@ -77,8 +85,8 @@ def _add_compare(commands: Any, form: type[argparse.HelpFormatter]) -> None:
     parser.add_argument(
         "--episodes", type=positive_int, default=20, metavar="N", help="rollouts of each (default: 20)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the rollouts (default: 0)")
-    parser.add_argument("-o", "--output", metavar="PAGE", help="write a page")
+    parser.add_argument("--seed", type=any_seed, default=0, metavar="N", help="of the rollouts (default: 0)")
+    parser.add_argument("-o", "--output", type=output_path, metavar="PAGE", help="write a page")
     add_backend_arguments(parser)
     parser.set_defaults(run=run_compare)
 
@@ -86,7 +94,7 @@ def _add_compare(commands: Any, form: type[argparse.HelpFormatter]) -> None:
 def run_train(args: argparse.Namespace) -> int | None:
     """Train what is not trained yet; exit code 1 if a seed failed."""
     from intertwine.agents import Settings, train
-    from intertwine.cli.output import print_json, print_table
+    from intertwine.cli.output import print_json, print_table, say
     from intertwine.sweep import parse_seeds
 
     given = {name: getattr(args, name) for name in ("steps", "stages", "learning_rate", "episodes")}
@@ -104,7 +112,7 @@ def run_train(args: argparse.Namespace) -> int | None:
         rows = [(s.seed, s.step, s.reward, s.grade, done.path(s)) for s in done.snapshots]
         print_table(args.env, columns, rows, right=columns[:3])
         for label, error in done.failed.items():
-            print(f"failed: {label}: {error}")
+            say(f"failed: {label}: {error}")
     return 1 if done.failed else 0
 
 
@@ -112,7 +120,7 @@ def run_compare(args: argparse.Namespace) -> int | None:
     """Gather rollouts, compare all pairs, print the averages and write the page."""
     from intertwine.agents import compare, write_page
     from intertwine.agents.figures import average_rows, panel_rows
-    from intertwine.cli.output import print_json, print_table
+    from intertwine.cli.output import print_json, print_table, say
 
     with progress_notes() as progress:
         found = compare(
@@ -126,5 +134,5 @@ def run_compare(args: argparse.Namespace) -> int | None:
     for title, rows in (("panels", panel_rows(found)), ("averages", average_rows(found))):
         print_table(title, list(rows[0]), [list(row.values()) for row in rows])
     if page is not None:
-        print(f"wrote {page}")
+        say(f"wrote {page}")
     return 0
