@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -85,8 +86,6 @@ def _child(work: Callable[[], int], folder: Path, out: int, err: int) -> None:
     try:
         os.dup2(out, 1)
         os.dup2(err, 2)
-        import sys
-
         # as the interpreter makes them: pytest's own do not write to the descriptors
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False, errors="backslashreplace")  # noqa: SIM115
@@ -99,6 +98,7 @@ def _child(work: Callable[[], int], folder: Path, out: int, err: int) -> None:
         sys.stderr.flush()
     except BaseException:
         traceback.print_exc()
+        sys.stderr.flush()
     finally:
         os._exit(code)
 

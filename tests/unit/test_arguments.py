@@ -150,7 +150,7 @@ def test_write_text_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.M
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", fail)
+    monkeypatch.setattr("os.replace", fail)
     with pytest.raises(InputError, match="No space left"):
         output.write_text(path, "two")
     assert path.read_text() == "one"

@@ -53,7 +53,7 @@ def test_a_file_without_splits_is_halved(tmp_path, capsys):
         (["--at", "features.12", "--kind", "ful"], "no kind of stitch named 'ful'"),
         (["--at", "features.12", "--kind", ","], "no kind of stitch is named"),
         (["--at", "features.12", "--alpha", "x"], "is not a number"),
-        (["--at", "features.12", "--epochs", "-1"], "'-1' is not a whole number of at least 0"),
+        (["--at", "features.12", "--epochs", "-1"], "'-1' is not a whole number from 0 to 100,000"),
         (["--at", "features.12", "-o", "missing/page.html"], "cannot write"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from dataclasses import asdict
 from typing import Any
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from intertwine.cli.arguments import any_text
-from intertwine.cli.output import say
+from intertwine.cli.output import print_json
 
 _EPILOG = """examples:
   intertwine activations                      the whole table
@@ -48,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
     found: list[Intertwiner] = [intertwiner(name) for name in args.names or names()]
     if args.json:
         rows = [{**asdict(one), "group": one.group, "phi": one.phi_text} for one in found]
-        say(json.dumps(_strict({"activations": rows, "gelu_xi_slope": xi_slope()}), indent=2))
+        print_json(_strict({"activations": rows, "gelu_xi_slope": xi_slope()}))
         return
     table = Table("activation", "group", "phi", "E.8", "counterexample", box=None, pad_edge=False)
     for one in found:

@@ -61,7 +61,8 @@ def _add_train(commands: Any, form: type[argparse.HelpFormatter]) -> None:
         "--episodes", type=positive_int, metavar="N", help="for the mean reward of a snapshot (default: 20)"
     )
     parser.add_argument(
-        "-o", "--output", type=output_path, metavar="ZOO", required=True, help="the folder of the agents"
+        "-o", "--output", dest="zoo_output", type=output_path, metavar="ZOO", required=True,
+        help="the folder of the agents",
     )
     add_backend_arguments(parser)
     parser.set_defaults(run=run_train)
@@ -101,7 +102,7 @@ def run_train(args: argparse.Namespace) -> int | None:
     settings = Settings(**{name: value for name, value in given.items() if value is not None})
     with progress_notes() as progress:
         done = train(
-            args.env, parse_seeds(args.seeds), args.output, bottleneck=args.bottleneck, settings=settings,
+            args.env, parse_seeds(args.seeds), args.zoo_output, bottleneck=args.bottleneck, settings=settings,
             backend=args.backend, jobs=args.jobs, progress=progress,
         )  # fmt: skip
     if args.json:

@@ -33,6 +33,7 @@ OUTPUTS = {
     ("sweep", "output"): Kind.FOLDER,
     ("train", "output"): Kind.FOLDER,
     ("zoo", "output"): Kind.FOLDER,
+    ("agents", "zoo_output"): Kind.FOLDER,
 }
 _NAMES = ("zoo", "timm", "hf", "diffusers", "shipped")
 

@@ -48,7 +48,7 @@ class Overlap:
         for k, kind in enumerate(self.kinds):
             if kind in found.categories:
                 self.unit[active, k] += area
-        for plane in torch.from_numpy(found.planes).reshape(len(found.planes), -1):
+        for plane in torch.from_numpy(found.planes).flatten(1):
             label = plane[pixel]
             marked = label >= 0
             key = row[marked] * concepts + label[marked]
