@@ -30,9 +30,9 @@ def peak() -> float:
 def measure(billions: float) -> dict[str, float]:
     """Build, trace with the proof, act; seconds and gigabytes after each step."""
     import torch
-    from intertwine.zoo.vision_shim import prepare
 
     from intertwine import act, trace
+    from intertwine.data.vision_shim import prepare
 
     prepare()  # transformers imports torchvision
     from transformers import LlamaConfig, LlamaForCausalLM
