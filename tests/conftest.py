@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fuzz.fast_export import install
 from intertwine.data import Dataset, load_data
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 if "PYTEST_XDIST_WORKER" in os.environ:
     # the workers already use every core; threads inside them only get in each other's way
     torch.set_num_threads(1)
+
+install()  # thousands of exports of small models; fuzz/test_fuzz.py holds it against torch's own
 
 
 @pytest.fixture(scope="module")

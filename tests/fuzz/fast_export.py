@@ -65,14 +65,4 @@ def remove() -> None:
     exported_program._override_composite_implicit_decomp = _override
 
 
-@contextmanager
-def fast_export() -> Iterator[None]:
-    """`install` for a while."""
-    install()
-    try:
-        yield
-    finally:
-        remove()
-
-
-__all__ = ["fast_export", "install", "remove"]
+__all__ = ["install", "remove"]
