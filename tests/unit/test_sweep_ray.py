@@ -1,4 +1,4 @@
-"""The same sweep on a real Ray cluster of two worker processes, one of which is killed half-way."""
+"""The same sweep in two worker processes, of Ray and of joblib; a worker or the driver is killed half-way."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,21 +37,54 @@ def victim(folder: Path, runner: subprocess.Popen[str]) -> int:
     raise AssertionError(f"the sweep ended before a worker could be killed: {runner.communicate()}")
 
 
-def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
-    (tmp_path / "r.yml").write_text(RECIPE)
-    (tmp_path / "s.yml").write_text(TEXT)
-    start = "import sys; from intertwine.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", start, "sweep", str(tmp_path / "s.yml"), "-o", str(tmp_path / "ray")]
-    command += ["--backend", "ray", "--jobs", "2", "--json"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": ENVIRONMENT}
-    with subprocess.Popen(command, **pipes) as runner:  # type: ignore[call-overload]
-        killed = victim(tmp_path / "ray", runner)
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The table of the same sweep, in one process."""
+    folder = write_sweep(tmp_path_factory.mktemp("sweep"))
+    report = run_sweep(parse_sweep(TEXT, folder=folder), folder / "here", jobs=1)
+    assert not report.failed
+    return read_table(folder / "here")
+
+
+def write_sweep(folder: Path) -> Path:
+    (folder / "r.yml").write_text(RECIPE)
+    (folder / "s.yml").write_text(TEXT)
+    return folder
+
+
+def start(folder: Path, backend: str) -> subprocess.Popen[str]:
+    """`intertwine sweep` with two worker processes."""
+    run = "import sys; from intertwine.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", run, "sweep", str(folder / "s.yml"), "-o", str(folder / "out")]
+    command += ["--backend", backend, "--jobs", "2", "--json"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT)
+
+
+def test_a_killed_worker_loses_nothing(tmp_path: Path, undisturbed: Any) -> None:
+    with start(write_sweep(tmp_path), "ray") as runner:
+        killed = victim(tmp_path / "out", runner)
         assert killed != runner.pid
         os.kill(killed, signal.SIGKILL)
         out, err = runner.communicate()
     assert runner.returncode == 0, err
     report = json.loads(out)
     assert report["failed"] == {} and report["ran"] == report["tasks"] == 4 + 6 * 3 + 6
-    here = run_sweep(parse_sweep(TEXT, folder=tmp_path), tmp_path / "here", jobs=1)
-    assert not here.failed
-    assert read_table(tmp_path / "ray").equals(read_table(tmp_path / "here"))
+    assert read_table(tmp_path / "out").equals(undisturbed)
+
+
+@pytest.mark.parametrize("backend", ["joblib", "ray"])
+def test_a_killed_driver_loses_nothing(backend: str, tmp_path: Path, undisturbed: Any) -> None:
+    """Its workers may still be writing when the same command is given again."""
+    with start(write_sweep(tmp_path), backend) as runner:
+        victim(tmp_path / "out", runner)
+        runner.kill()
+        runner.stdout.close()  # type: ignore[union-attr]  # the workers have the other end
+        runner.stderr.close()  # type: ignore[union-attr]
+        runner.wait()
+    with start(tmp_path, backend) as runner:
+        out, err = runner.communicate()
+    assert runner.returncode == 0, err
+    assert json.loads(out)["failed"] == {}
+    assert read_table(tmp_path / "out").equals(undisturbed)
+    assert not [p for p in (tmp_path / "out").rglob("*") if ".tmp" in p.name or p.name.endswith(".lock")]
