@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import act, trace, zoo
-from intertwine.align import Mixer, align, alignment_report, check_llfc, interpolate, mix
+from intertwine.aligning import Mixer, align, alignment_report, check_llfc, interpolate, mix
 from intertwine.data import load_data
 from intertwine.data.vision_shim import import_vision
 from intertwine.symmetry.prove import make_generic

@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from intertwine.coverage import Row, survey
-from intertwine.coverage.survey import read_rows
+from intertwine.surveying import Row, survey
+from intertwine.surveying.surveys import read_rows
 
 MODELS = """
     torchvision:resnet50 torchvision:densenet121 torchvision:mobilenet_v3_large torchvision:convnext_tiny

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from intertwine.explore import (
+from intertwine.exploring import (
     EvaluationPlan,
     Grid,
     evaluate,
@@ -30,8 +30,8 @@ from intertwine.explore import (
     random_plane,
     span,
 )
-from intertwine.explore.objective import Objective, function_distance
-from intertwine.explore.plane import Plane
+from intertwine.exploring.objective import Objective, function_distance
+from intertwine.exploring.plane import Plane
 from intertwine.zoo import build
 
 

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from intertwine import zoo
+from intertwine.comparing import MEASURES, Features, Moments, collect
+from intertwine.comparing.features import rows
 from intertwine.data import load_data
-from intertwine.similarity import MEASURES, Features, Moments, collect
-from intertwine.similarity.features import rows
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 

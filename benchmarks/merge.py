@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import trace, zoo
-from intertwine.merge.ifm import merge_axis, merge_interleaved, merge_layerwise
-from intertwine.merge.places import Place, find_axes, find_places, float64_weights
-from intertwine.merge.working import Target
+from intertwine.merging.ifm import merge_axis, merge_interleaved, merge_layerwise
+from intertwine.merging.places import Place, find_axes, find_places, float64_weights
+from intertwine.merging.working import Target
 
 Pairs = list[tuple[int, int]]
 

@@ -17,7 +17,7 @@ import torch
 
 from intertwine import trace, zoo
 from intertwine.data import evaluate, load_data
-from intertwine.merge import Options, Planner, apply_merge, reestimate_norms
+from intertwine.merging import Options, Planner, apply_merge, reestimate_norms
 
 MODELS = {
     "vgg16": ("vgg16-cifar10", "cifar10"),

@@ -21,10 +21,10 @@ import torch
 from torch.nn import functional as F
 
 from intertwine import trace, verify, zoo
-from intertwine.merge import Options, Planner
-from intertwine.similarity.collect import Runner
-from intertwine.similarity.measures import find_measure
-from intertwine.similarity.stream import Moments
+from intertwine.comparing.collecting import Runner
+from intertwine.comparing.measures import find_measure
+from intertwine.comparing.stream import Moments
+from intertwine.merging import Options, Planner
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:

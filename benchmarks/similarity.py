@@ -32,9 +32,9 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import zoo
+from intertwine.comparing import compare
+from intertwine.comparing.kernels import max_kernel
 from intertwine.data import load_data
-from intertwine.similarity import compare
-from intertwine.similarity.kernels import max_kernel
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 BATCH = 256
@@ -120,7 +120,7 @@ def against_ckatorch(
     """ckatorch's function on the same features, pair by pair; its class keeps only the last batch."""
     from ckatorch.core import cka_base
 
-    from intertwine.similarity import collect, similarity
+    from intertwine.comparing import collect, similarity
 
     a, b = (collect(model, images, at=layers) for model in models)
     theirs, seconds = timed(

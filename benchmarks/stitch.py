@@ -23,12 +23,12 @@ from torch import Tensor, nn
 
 from intertwine import zoo
 from intertwine.data import PRESETS, load_data
-from intertwine.stitch import Stitching, StitchReport, Training, parse_kind, stitch
-from intertwine.stitch.augment import augment
-from intertwine.stitch.cache import Store, record
-from intertwine.stitch.fit import Held, fit
-from intertwine.stitch.junctions import find_junctions
-from intertwine.stitch.start import closed_form
+from intertwine.stitching import Stitching, StitchReport, Training, parse_kind, stitch
+from intertwine.stitching.augment import augment
+from intertwine.stitching.cache import Store, record
+from intertwine.stitching.fit import Held, fit
+from intertwine.stitching.junctions import find_junctions
+from intertwine.stitching.start import closed_form
 from intertwine.symmetry.surgery import Surgeon
 
 # The checkpoints were trained on these statistics, shifts of 4 pixels over black, and mirroring.

@@ -27,10 +27,10 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from intertwine.data import evaluate
-from intertwine.train import Recipe, Splits, build_model, load_splits, read_recipe, train
-from intertwine.train.loop import make_fabric
-from intertwine.train.recipe import Optimizer
-from intertwine.train.schedule import make_optimizer, set_learning_rate
+from intertwine.training import Recipe, Splits, build_model, load_splits, read_recipe, train
+from intertwine.training.loop import make_fabric
+from intertwine.training.recipe import Optimizer
+from intertwine.training.schedule import make_optimizer, set_learning_rate
 
 SGD = Optimizer("sgd", 0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import median
 
-from intertwine.coverage import Row, render
-from intertwine.coverage.survey import read_rows
+from intertwine.surveying import Row, render
+from intertwine.surveying.surveys import read_rows
 
 DOCS = Path(__file__).parent.parent / "docs"
 TITLES = {

@@ -10,9 +10,9 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten
 
 from intertwine import Element, Symmetry, act, trace
+from intertwine.graph.record import Recorder
+from intertwine.graph.run import _Precise, raised
 from intertwine.symmetry.action import ValueAction
-from intertwine.trace.record import Recorder
-from intertwine.trace.run import _Precise, raised
 
 TOLERANCE = 1e-9
 

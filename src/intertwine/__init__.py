@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intertwine.activations import intertwiner
-from intertwine.align import align, alignment_report, interpolate
+from intertwine.aligning import align, alignment_report, interpolate
+from intertwine.comparing import collect, compare, functional_similarity, similarity
 from intertwine.errors import IntertwineError
-from intertwine.explore import find_equivalents
+from intertwine.exploring import find_equivalents
 from intertwine.inside import attribute, dissect
-from intertwine.merge import apply_merge, feature_complexity, plan_merge
+from intertwine.merging import apply_merge, feature_complexity, plan_merge
 from intertwine.orbit import automorphisms, find_isomorphism
-from intertwine.similarity import collect, compare, functional_similarity
-from intertwine.stitch import rotate, stitch
+from intertwine.stitching import rotate, stitch
 from intertwine.symmetry import (
     Axis,
     Element,
@@ -86,6 +86,7 @@ __all__ = [
     "page",
     "plan_merge",
     "rotate",
+    "similarity",
     "stitch",
     "trace",
     "verify",

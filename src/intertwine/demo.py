@@ -9,14 +9,14 @@ from pathlib import Path
 from torch import nn
 
 from intertwine import Report, Symmetry, act, trace, verify
+from intertwine.comparing import compare
 from intertwine.data import evaluate, load_data
-from intertwine.merge.decide import Options, Planner
-from intertwine.merge.experiments import merge_curve
+from intertwine.merging.decide import Options, Planner
+from intertwine.merging.experiments import merge_curve
 from intertwine.report.merge_figures import curve_figure
 from intertwine.report.page import Page
 from intertwine.report.similarity_figures import comparison_heat_map
 from intertwine.report.symmetry_page import add_symmetry
-from intertwine.similarity import compare
 from intertwine.zoo import checkpoint, load_weights, resolve
 
 MODEL = "digits-vgg"

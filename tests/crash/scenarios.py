@@ -6,7 +6,6 @@ What costs time and writes nothing (data, traces, plans) is done once, before th
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +15,17 @@ import torch
 
 from intertwine import recipes, trace, zoo
 from intertwine.cli import main
-from intertwine.coverage import Row, survey
 from intertwine.files import folder as folder_module
-from intertwine.merge import apply_merge, plan_merge, save_merged
-from intertwine.merge.storage import read_recipe
+from intertwine.merging import apply_merge, plan_merge, save_merged
+from intertwine.merging.storage import read_recipe
 from intertwine.recipes.pages import write_outcome
-from intertwine.sweep import Sweep, run_sweep
-from intertwine.sweep.spec import TrainPart
-from intertwine.train import build_model, load_splits, train
-from intertwine.train.recipe import Optimizer, Recipe
+from intertwine.surveying import Row, survey
+from intertwine.surveying import surveys as survey_module
+from intertwine.sweeping import Sweep, run_sweep
+from intertwine.sweeping.spec import TrainPart
+from intertwine.training import build_model, load_splits, train
+from intertwine.training.recipe import Optimizer, Recipe
 
-survey_module = sys.modules["intertwine.coverage.survey"]  # its function has the same name
 TIMES = ("images_per_second", "seconds")  # the only numbers that may differ from run to run
 
 

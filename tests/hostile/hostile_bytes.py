@@ -105,7 +105,7 @@ def _idx() -> bytes:
 
 
 def _recipe() -> bytes:
-    from intertwine.train.recipe import recipe_folder
+    from intertwine.training.recipe import recipe_folder
 
     return (recipe_folder() / "fast.yml").read_bytes()
 
@@ -121,7 +121,7 @@ def _sweep() -> bytes:
 def _coverage() -> bytes:
     from dataclasses import asdict
 
-    from intertwine.coverage.survey import Row
+    from intertwine.surveying.surveys import Row
 
     return json.dumps([asdict(Row("zoo:mlp", "exact", 7, 0.0, 1.0, 1.0, 2, {"a": "b"}))]).encode()
 
@@ -157,19 +157,19 @@ def _read_image(path: Path) -> None:
 
 
 def _read_recipe(path: Path) -> None:
-    from intertwine.train import read_recipe
+    from intertwine.training import read_recipe
 
     read_recipe(path)
 
 
 def _read_sweep(path: Path) -> None:
-    from intertwine.sweep import read_sweep
+    from intertwine.sweeping import read_sweep
 
     read_sweep(path)
 
 
 def _read_coverage(path: Path) -> None:
-    from intertwine.coverage import survey
+    from intertwine.surveying import survey
 
     survey([], path)
 

@@ -50,7 +50,7 @@ def warm() -> None:
     import yaml
 
     import intertwine
-    from intertwine.cli.main import build_parser
+    from intertwine.cli.program import build_parser
 
     torch.set_num_threads(1)  # a fork has no threads of its parent's pool
     build_parser()

@@ -18,7 +18,7 @@ from hostile_files import make_files
 
 from intertwine import numbers
 from intertwine.cli import arguments
-from intertwine.cli.main import build_parser, commands
+from intertwine.cli.program import build_parser, commands
 
 REFUSED = (2, 3)
 FINE = (0, 1, 2, 3)  # text that may be a name after all

@@ -9,7 +9,7 @@ from hostile_bytes import READERS, fuzz
 from hostile_run import Outcome, run_command, run_forked, warm
 from hostile_table import Table
 
-from intertwine.cli.main import build_parser, commands
+from intertwine.cli.program import build_parser, commands
 
 SHARE = 7  # every seventh case of the generated ones
 MUTATIONS = 30  # of each reader

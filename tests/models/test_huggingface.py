@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from intertwine import trace, verify, zoo
-from intertwine.coverage.targets import FAMILIES
+from intertwine.surveying.libraries import FAMILIES
 from intertwine.symmetry.axes import Axis
 from intertwine.symmetry.symmetry import Symmetry
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from intertwine import act, trace
-from intertwine.align import align, mix
+from intertwine.aligning import align, mix
 
 few = settings(
     deadline=None,

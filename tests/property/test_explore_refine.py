@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intertwine.errors import InputError
-from intertwine.explore import Grid, Landscape, Refinement, describe_set, find_topology
-from intertwine.explore.refine import refine
-from intertwine.explore.topology import box_dimension, component_sizes, count_boxes
+from intertwine.exploring import Grid, Landscape, Refinement, describe_set, find_topology
+from intertwine.exploring.refine import refine
+from intertwine.exploring.topology import box_dimension, component_sizes, count_boxes
 
 
 def counted(values: np.ndarray):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from intertwine import Symmetry, act, trace, zoo
-from intertwine.merge import apply_merge, plan_merge, widen
-from intertwine.merge.places import find_places
+from intertwine.merging import apply_merge, plan_merge, widen
+from intertwine.merging.places import find_places
 from intertwine.symmetry.prove import make_generic
 
 NETS = ["mlp", "lenet5", "digits-vgg", "myrtle-plain", "tiny10", "resnet20", "resnet20-pad"]

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from intertwine.explore import function_distance
-from intertwine.explore.known import KnownSymmetry
-from intertwine.explore.quotient import Quotient
+from intertwine.exploring import function_distance
+from intertwine.exploring.known import KnownSymmetry
+from intertwine.exploring.quotient import Quotient
 
 
 def check(model: nn.Module, inputs: torch.Tensor, seed: int) -> None:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intertwine.similarity import MEASURES, similarity
+from intertwine.comparing import MEASURES, similarity
 
 ACTIONS = ("permutation", "positive", "sign", "orthogonal", "linear", "scale", "shift")
 # Which actions on the channels of one side leave the value alone; everything else must change it.
@@ -110,7 +110,7 @@ def test_pixels_are_not_channels(measure):
 )
 @settings(max_examples=25, deadline=None)
 def test_streaming_does_not_depend_on_batches_or_shards(n, cuts, seed, pixels):
-    from intertwine.similarity import Moments
+    from intertwine.comparing import Moments
 
     random = torch.Generator().manual_seed(seed)
     a = {"p": torch.randn(n, 3, 4, 4, generator=random) + 5, "q": torch.randn(n, 2, 2, 2, generator=random)}

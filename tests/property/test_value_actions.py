@@ -9,11 +9,11 @@ from grammar import Net, nets
 from hypothesis import HealthCheck, given, note, settings
 
 from intertwine import act, compare, trace
-from intertwine.stitch import parse_kind
-from intertwine.stitch.cache import Store, record
-from intertwine.stitch.junctions import find_junctions
-from intertwine.stitch.maps import apply_map
-from intertwine.stitch.start import closed_form
+from intertwine.stitching import parse_kind
+from intertwine.stitching.cache import Store, record
+from intertwine.stitching.junctions import find_junctions
+from intertwine.stitching.maps import apply_map
+from intertwine.stitching.start import closed_form
 from intertwine.symmetry.surgery import Surgeon
 from value_oracle import check_every_value, distance, recorded
 

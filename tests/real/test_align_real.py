@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from intertwine import act, trace, zoo
-from intertwine.align import align, alignment_report, interpolate
+from intertwine.aligning import align, alignment_report, interpolate
 from intertwine.data import load_data
 
 

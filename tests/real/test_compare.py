@@ -14,8 +14,8 @@ import torch
 import intertwine
 from intertwine import trace, zoo
 from intertwine.cli import main
+from intertwine.comparing import MEASURES, Features, Moments, collect, compare, similarity
 from intertwine.data import Dataset
-from intertwine.similarity import MEASURES, Features, Moments, collect, compare, similarity
 
 
 def _tiny10(shared_data: Path, seed: int) -> torch.nn.Module:

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from intertwine import zoo
+from intertwine.comparing import collect
+from intertwine.comparing.experiments import Network, existence_proof, relate
 from intertwine.data import Dataset
-from intertwine.similarity import collect
-from intertwine.similarity.experiments import Network, existence_proof, relate
 
 CAT, DOG = 3, 5
 

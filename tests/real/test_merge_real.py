@@ -10,7 +10,7 @@ import torch
 
 from intertwine import Symmetry, act, trace, zoo
 from intertwine.data import Dataset, evaluate
-from intertwine.merge import apply_merge, plan_merge
+from intertwine.merging import apply_merge, plan_merge
 from intertwine.orbit import find_isomorphism
 
 # What the released IFM code makes of this checkpoint (widths of the 13 convolutions).

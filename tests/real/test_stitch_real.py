@@ -12,7 +12,7 @@ from torch import nn
 import intertwine
 from intertwine import zoo
 from intertwine.data import Dataset
-from intertwine.stitch import Training, stitch
+from intertwine.stitching import Training, stitch
 
 CUTS = ["relu", *(f"layer{stage}.{block}.relu_1" for stage in (1, 2, 3) for block in range(3))]
 

@@ -11,8 +11,8 @@ import torch
 
 from intertwine import zoo
 from intertwine.data import Dataset, evaluate, load_data
-from intertwine.train import Splits, build_model, load_splits, read_recipe, train
-from intertwine.train.objective import TrainingObjective, measure
+from intertwine.training import Splits, build_model, load_splits, read_recipe, train
+from intertwine.training.objective import TrainingObjective, measure
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import Symmetry, trace
+from intertwine.graph.run import run
 from intertwine.rules.examples import CHANNELS, EXAMPLES, Sandwich
 from intertwine.symmetry.transform import apply_element
-from intertwine.trace.run import run
 
 TOGETHER = 30
 FACTOR = 1.75

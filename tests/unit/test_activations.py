@@ -31,7 +31,7 @@ from intertwine.activations import (
     xi,
     xi_slope,
 )
-from intertwine.cli.main import main
+from intertwine.cli.program import main
 from intertwine.errors import InputError, NotFound
 
 DOC = Path(__file__).parents[2] / "docs" / "activations.md"

@@ -14,9 +14,9 @@ import torch
 
 import intertwine
 from intertwine.cli import main
+from intertwine.comparing.measures import similarity
 from intertwine.errors import DataError, InputError, MissingExtra, NotFound, Unsupported, WeightsError
-from intertwine.similarity.measures import similarity
-from intertwine.sweep.store import Store
+from intertwine.sweeping.store import Store
 from intertwine.zoo.agent import ActorCritic
 
 pytest.importorskip("minigrid", reason="needs the extra rl")
@@ -306,12 +306,12 @@ def test_workers_know_the_kinds_of_agents(zoo, tmp_path):
     import subprocess
     import sys
 
-    from intertwine.sweep.task import Task
+    from intertwine.sweeping.task import Task
 
     inputs = {"environment": SMALL, "seed": 0, "bottleneck": None, "settings": {"steps": -1}}
     task = Task.of("agent", inputs)
     code = (
-        "from intertwine.sweep.task import Task, run_task\n"
+        "from intertwine.sweeping.task import Task, run_task\n"
         f"task = Task({task.kind!r}, {task.inputs!r}, (), '', {task.home!r})\n"
         f"print(run_task(task, {str(tmp_path)!r}).error)"
     )
@@ -322,11 +322,11 @@ def test_workers_know_the_kinds_of_agents(zoo, tmp_path):
 
 def test_figures_and_the_table_of_the_source(tmp_path, capsys, monkeypatch):
     """All six recipes on a scale of seconds; the page, the numbers and the verdicts are there."""
+    from intertwine.comparing.experiments import Pair, Relation
     from intertwine.errors import MissingExtra as Missing
     from intertwine.recipes import agents as recipe
     from intertwine.recipes import functional
     from intertwine.report import png
-    from intertwine.similarity.experiments import Pair, Relation
 
     def refuse(*args, **kwargs):
         raise Missing("no PNG in this test")

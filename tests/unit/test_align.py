@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import Symmetry, act, trace, zoo
-from intertwine.align import align, alignment_report, check_llfc, interpolate, mix
-from intertwine.cli.main import main
+from intertwine.aligning import align, alignment_report, check_llfc, interpolate, mix
+from intertwine.cli.program import main
 from intertwine.errors import DataError, InputError
 from intertwine.orbit.scales import best_signs
 
@@ -151,8 +151,8 @@ def test_the_line_between_copies_is_flat(repair: str) -> None:
 
 
 def test_repair_gives_back_the_statistics_of_the_ends() -> None:
-    from intertwine.align import Mixer
-    from intertwine.align._repair import layer_statistics
+    from intertwine.aligning import Mixer
+    from intertwine.aligning._repair import layer_statistics
 
     models, data, _ = batch_norm_pair()
     plain = [nn.Sequential(m[0], m[2], nn.Linear(8, 8), nn.ReLU(), m[3]) for m in models[:2]]  # type: ignore[index]

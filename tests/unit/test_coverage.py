@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from intertwine.cli import main
-from intertwine.coverage import Row, catalogue, render, smallest_of_each, survey, targets
 from intertwine.errors import InputError, NotFound
+from intertwine.surveying import Row, catalogue, render, smallest_of_each, survey, targets
 
 
 def test_survey_verifies_and_goes_on_where_it_was(tmp_path):
@@ -109,7 +109,7 @@ def test_command_line(capsys, tmp_path):
     assert "cannot read the shard" in capsys.readouterr().err
 
 
-survey_module = sys.modules["intertwine.coverage.survey"]
+survey_module = sys.modules["intertwine.surveying.surveys"]
 
 
 def fast(monkeypatch, status="exact"):

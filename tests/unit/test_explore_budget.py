@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from intertwine.explore import budget, function_distance, random_plane
-from intertwine.explore.budget import plan_attempts, plan_bound, plan_inputs, plan_points
+from intertwine.exploring import budget, function_distance, random_plane
+from intertwine.exploring.budget import plan_attempts, plan_bound, plan_inputs, plan_points
 
 
 def objective_of(size: int = 32):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from intertwine.cli.main import main
+from intertwine.cli.program import main
 from intertwine.errors import InputError, MissingExtra, NotFound
-from intertwine.explore import EquivalenceSample, Landscape, Plane
+from intertwine.exploring import EquivalenceSample, Landscape, Plane
 from intertwine.recipes import Outcome, Reproduction, find_recipe, recipes
 from intertwine.recipes.genni import (
     LENET,
@@ -79,7 +79,7 @@ def test_two_dimensions(net, tmp_path, capsys):
 
 @pytest.mark.parametrize(("dim", "points"), [(1, 11), (3, 9)])
 def test_other_dimensions(net, tmp_path, dim, points, monkeypatch):
-    monkeypatch.setattr("intertwine.explore.embed", lambda rows, method, seed=0: rows[:, :2])
+    monkeypatch.setattr("intertwine.exploring.embed", lambda rows, method, seed=0: rows[:, :2])
     code = explore(
         net, tmp_path, "--dim", str(dim), "--points", str(points), "--epsilon", "0.05", "--no-orbit"
     )
@@ -182,7 +182,7 @@ def test_a_recipe_writes_its_page_also_without_a_browser(tmp_path, monkeypatch):
         raise MissingExtra(f"cannot write {path.name}")
 
     monkeypatch.setattr("intertwine.report.png.write_png", no_browser)
-    monkeypatch.setattr("intertwine.explore.embed", lambda rows, method, seed=0: rows[:, :2])
+    monkeypatch.setattr("intertwine.exploring.embed", lambda rows, method, seed=0: rows[:, :2])
     settings = replace(LENET, quick=(8, 10.0))
     parts = ((settings, View(3, 13.0, 35, 0.0025, quick=3)),)
     outcome = make_figure("page", "a title", parts, False, tmp_path, True, lambda *_: None)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from intertwine.errors import InputError, MissingExtra
-from intertwine.explore import Grid, Landscape, find_topology
+from intertwine.exploring import Grid, Landscape, find_topology
 from intertwine.report import explore_figures as figures
 from intertwine.report.explore_page import describe, draw_embedding, draw_landscape
 
@@ -45,7 +45,7 @@ def test_points_are_the_epsilon_set():
 
 
 def test_every_dimension_gets_its_figures(monkeypatch):
-    monkeypatch.setattr("intertwine.explore.embed", lambda rows, method, seed=0: rows[:, :2])
+    monkeypatch.setattr("intertwine.exploring.embed", lambda rows, method, seed=0: rows[:, :2])
     names = {dim: [d.name for d in draw_landscape(bowl(dim, 6), 0.9)] for dim in (1, 2, 3, 4)}
     assert names == {
         1: ["line"],
@@ -61,7 +61,7 @@ def test_without_umap_the_caption_says_so(monkeypatch):
             raise MissingExtra("UMAP is not installed")
         return rows[:, :2]
 
-    monkeypatch.setattr("intertwine.explore.embed", absent)
+    monkeypatch.setattr("intertwine.exploring.embed", absent)
     drawing = draw_embedding(bowl(3), 0.5)
     assert drawing is not None and "principal components instead" in drawing.caption
     assert draw_embedding(bowl(3), 1e-9) is None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import MissingExtra
-from intertwine.explore import Grid, evaluate, find_equivalents, function_distance, plan_evaluation, span
+from intertwine.exploring import Grid, evaluate, find_equivalents, function_distance, plan_evaluation, span
 from intertwine.zoo import build, resolve
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import InputError, ModelError, WeightsError
-from intertwine.explore import Layout, data_loss, function_distance
+from intertwine.exploring import Layout, data_loss, function_distance
 
 
 def small_net(seed: int = 0) -> nn.Sequential:

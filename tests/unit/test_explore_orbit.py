@@ -10,10 +10,10 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
-from intertwine.explore import Grid, evaluate, find_equivalents, function_distance, span
-from intertwine.explore.known import KnownSymmetry, explain_sample
-from intertwine.explore.orbit import check_explained, find_orbit, sample_orbit, scaling_plane, trace_path
-from intertwine.explore.quotient import Quotient
+from intertwine.exploring import Grid, evaluate, find_equivalents, function_distance, span
+from intertwine.exploring.known import KnownSymmetry, explain_sample
+from intertwine.exploring.orbit import check_explained, find_orbit, sample_orbit, scaling_plane, trace_path
+from intertwine.exploring.quotient import Quotient
 
 WIDTH = 4
 
@@ -270,7 +270,7 @@ def test_an_align_that_fails_leaves_the_quotient(known, monkeypatch):
         raise torch.linalg.LinAlgError("no convergence\nand more")
 
     # The package `intertwine` has a function of the same name, so the module is asked for by its name.
-    monkeypatch.setattr(importlib.import_module("intertwine.align"), "align", broken)
+    monkeypatch.setattr(importlib.import_module("intertwine.aligning"), "align", broken)
     x = known.objective.inputs[0]
     sample = find_equivalents(
         known.objective, n=2, optimizer="lbfgs", tolerance=1e-3, starts="perturbed", spread=0.02

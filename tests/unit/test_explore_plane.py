@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from intertwine.errors import InputError
-from intertwine.explore import (
+from intertwine.exploring import (
     MAX_POINTS,
     EquivalenceSample,
     EvaluationPlan,

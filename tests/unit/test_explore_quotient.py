@@ -10,9 +10,9 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 
-from intertwine.explore import function_distance
-from intertwine.explore.known import KnownSymmetry
-from intertwine.explore.quotient import Quotient
+from intertwine.exploring import function_distance
+from intertwine.exploring.known import KnownSymmetry
+from intertwine.exploring.quotient import Quotient
 from intertwine.orbit.balance import minimise
 
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import InputError
-from intertwine.explore import EquivalenceSample, NotConverged, find_equivalents, function_distance, span
-from intertwine.explore.optimizers import RowLBFGS, make_optimizer
-from intertwine.explore.search import is_independent
+from intertwine.exploring import EquivalenceSample, NotConverged, find_equivalents, function_distance, span
+from intertwine.exploring.optimizers import RowLBFGS, make_optimizer
+from intertwine.exploring.search import is_independent
 
 
 def four(a: float, b: float, c: float, d: float) -> nn.Sequential:

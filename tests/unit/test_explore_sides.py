@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from intertwine.explore import refine as module
-from intertwine.explore.refine import Refinement, refine
+from intertwine.exploring import refine as module
+from intertwine.exploring.refine import Refinement, refine
 
 
 def slopes(vector: NDArray[np.float64]) -> NDArray[np.float64]:

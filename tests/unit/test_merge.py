@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import intertwine.merge.storage as storage
+import intertwine.merging.storage as storage
 from intertwine import Symmetry, act, automorphisms, find_isomorphism, trace, zoo
 from intertwine.errors import InputError, NotFound, WeightsError
-from intertwine.merge import (
+from intertwine.merging import (
     MergePlan,
     apply_merge,
     feature_complexity,
@@ -26,9 +26,9 @@ from intertwine.merge import (
     save_merged,
     widen,
 )
-from intertwine.merge.cluster import mean_variances
-from intertwine.merge.moments import propagate_moments
-from intertwine.merge.rigid import find_rigid
+from intertwine.merging.cluster import mean_variances
+from intertwine.merging.moments import propagate_moments
+from intertwine.merging.rigid import find_rigid
 
 
 @pytest.fixture(scope="module")

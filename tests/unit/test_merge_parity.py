@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import trace, zoo
-from intertwine.merge import apply_merge, plan_merge
+from intertwine.merging import apply_merge, plan_merge
 
 Places = dict[str, list[tuple[str, int]]]
 

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from intertwine import apply_merge, plan_merge, trace
-from intertwine.cli.main import main
+from intertwine.cli.program import main
 from intertwine.errors import InputError
-from intertwine.merge import METHODS, AxisPlan, Merge, Parameter, Planner, merge_method
+from intertwine.merging import METHODS, AxisPlan, Merge, Parameter, Planner, merge_method
 from intertwine.symmetry import Axis
 
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import InputError
-from intertwine.train import parse_recipe
-from intertwine.train.muon import Muon, equalize
-from intertwine.train.recipe import Optimizer, Recipe
-from intertwine.train.schedule import make_optimizer, set_learning_rate
+from intertwine.training import parse_recipe
+from intertwine.training.muon import Muon, equalize
+from intertwine.training.recipe import Optimizer, Recipe
+from intertwine.training.schedule import make_optimizer, set_learning_rate
 
 MUON = Optimizer("muon", 0.1, turn=0.02, momentum=0.9, nesterov=True, weight_decay=1e-3)
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from intertwine import act, trace
-from intertwine.align import align, mix
-from intertwine.cli.main import main
+from intertwine.aligning import align, mix
+from intertwine.cli.program import main
 from intertwine.errors import InputError
 from intertwine.orbit import Pairing
 from intertwine.orbit.closed_form import bring_onto

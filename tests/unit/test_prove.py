@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from intertwine import act, trace, verify
 from intertwine.errors import ExportFailed, ModelError, RefutedClaim
+from intertwine.graph.example import Example, other_sizes
 from intertwine.rules import RULES
 from intertwine.symmetry.prove import Stage, distance
-from intertwine.trace.example import Example, other_sizes
 
 
 class Net(nn.Module):

@@ -11,7 +11,7 @@ from torch import nn
 
 from intertwine.cli import main
 from intertwine.recipes import find_recipe, ifm, imagenet, recipes, symmetries
-from intertwine.stitch import slopes
+from intertwine.stitching import slopes
 
 FIGURES = """
     ifm-fig2a ifm-fig2b ifm-fig3a ifm-fig3b ifm-fig4 ifm-fig5a ifm-fig5b ifm-fig6 ifm-fig7 ifm-fig8 ifm-fig9

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
+from intertwine.comparing import compare
 from intertwine.errors import InputError
 from intertwine.report.page import Html, Page
 from intertwine.report.similarity_figures import curves, heat_map, scatter
 from intertwine.report.similarity_page import comparison_page
-from intertwine.similarity import compare
 
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>&\"'"
 

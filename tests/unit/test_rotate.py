@@ -11,8 +11,8 @@ from torch import nn
 from intertwine import Group
 from intertwine.cli import main
 from intertwine.errors import InputError, NotFound
-from intertwine.stitch import rotate
-from intertwine.stitch.rotate import random_basis
+from intertwine.stitching import rotate
+from intertwine.stitching.rotation import random_basis
 from intertwine.symmetry.surgery import Surgeon
 
 RELU = Group(permutation=True, positive=1)

@@ -12,8 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from intertwine import trace
-from intertwine.errors import DataError, InputError, NotFound
-from intertwine.similarity import (
+from intertwine.comparing import (
     MEASURES,
     Moments,
     collect,
@@ -25,7 +24,8 @@ from intertwine.similarity import (
     seed_interval,
     similarity,
 )
-from intertwine.similarity.function import jensen_shannon, rank_correlation
+from intertwine.comparing.function import jensen_shannon, rank_correlation
+from intertwine.errors import DataError, InputError, NotFound
 
 STREAMED = [name for name, measure in MEASURES.items() if measure.streams]
 

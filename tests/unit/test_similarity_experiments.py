@@ -9,15 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from intertwine.errors import InputError
-from intertwine.report.experiment_figures import (
-    confusion_figure,
-    embedding_figure,
-    path_figures,
-    relation_figure,
-    seed_figures,
-)
-from intertwine.similarity.experiments import (
+from intertwine.comparing.experiments import (
     Network,
     embed,
     existence_proof,
@@ -26,7 +18,15 @@ from intertwine.similarity.experiments import (
     similarity_matrix,
     training_path,
 )
-from intertwine.similarity.seeds import compare_seeds
+from intertwine.comparing.seeds import compare_seeds
+from intertwine.errors import InputError
+from intertwine.report.experiment_figures import (
+    confusion_figure,
+    embedding_figure,
+    path_figures,
+    relation_figure,
+    seed_figures,
+)
 
 
 def _draw(seed: int, *shape: int) -> torch.Tensor:
@@ -133,7 +133,7 @@ def test_seeds_give_means_and_intervals():
 
 
 def test_a_training_path_ends_at_its_own_form_and_a_high_rate_goes_further():
-    from intertwine.similarity.experiments import training_path
+    from intertwine.comparing.experiments import training_path
 
     x = _draw(0, 300, 6)
     y = (x[:, 0] + x[:, 1] > 0).long()

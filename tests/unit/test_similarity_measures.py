@@ -10,9 +10,9 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
+from intertwine.comparing import MEASURES, measure_for, similarity
+from intertwine.comparing.kernels import hsic, kernel_cka, laplace_kernel, linear_kernel, max_kernel
 from intertwine.errors import DataError, InputError, NotFound
-from intertwine.similarity import MEASURES, measure_for, similarity
-from intertwine.similarity.kernels import hsic, kernel_cka, laplace_kernel, linear_kernel, max_kernel
 
 
 def _demo() -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +109,7 @@ def test_max_kernel_is_not_positive_semi_definite():
 def test_tiles_do_not_change_a_kernel(monkeypatch):
     x = torch.from_numpy(_maps(3, n=23))
     whole = [f(x) for f in (max_kernel, laplace_kernel, linear_kernel)]
-    monkeypatch.setattr("intertwine.similarity.kernels.TILE", 5)
+    monkeypatch.setattr("intertwine.comparing.kernels.TILE", 5)
     for expected, f in zip(whole, (max_kernel, laplace_kernel, linear_kernel), strict=True):
         assert torch.allclose(f(x), expected, atol=1e-12)
     assert hsic(whole[0], whole[1], debiased=True) == pytest.approx(
@@ -118,7 +118,7 @@ def test_tiles_do_not_change_a_kernel(monkeypatch):
 
 
 def test_progress_counts_tiles(monkeypatch):
-    monkeypatch.setattr("intertwine.similarity.kernels.TILE", 5)
+    monkeypatch.setattr("intertwine.comparing.kernels.TILE", 5)
     seen: list[tuple[int, int]] = []
     max_kernel(torch.from_numpy(_maps(3, n=12)), progress=lambda done, total: seen.append((done, total)))
     assert seen == [(i, 6) for i in range(1, 7)]

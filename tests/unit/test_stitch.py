@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from intertwine import Group, act, trace
 from intertwine.errors import DataError, InputError, NotFound, Unsupported
-from intertwine.stitch import Training, parse_kind, stitch, stitch_slopes, stitched_model
-from intertwine.stitch.augment import augment
-from intertwine.stitch.cache import Store, record
-from intertwine.stitch.fit import Held, choose_alpha, evaluate, fit, polish_scales
-from intertwine.stitch.junctions import find_junctions
-from intertwine.stitch.maps import BirkhoffMap, SoftSortMap, place, resize, sinkhorn
-from intertwine.stitch.start import Moments, closed_form, lasso, least_squares, reduced_rank, sparsity
+from intertwine.stitching import Training, parse_kind, stitch, stitch_slopes, stitched_model
+from intertwine.stitching.augment import augment
+from intertwine.stitching.cache import Store, record
+from intertwine.stitching.fit import Held, choose_alpha, evaluate, fit, polish_scales
+from intertwine.stitching.junctions import find_junctions
+from intertwine.stitching.maps import BirkhoffMap, SoftSortMap, place, resize, sinkhorn
+from intertwine.stitching.start import Moments, closed_form, lasso, least_squares, reduced_rank, sparsity
 from intertwine.symmetry.surgery import Surgeon
 
 RELU = Group(permutation=True, positive=1)

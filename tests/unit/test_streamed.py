@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from intertwine import zoo
-from intertwine.cli.main import main
+from intertwine.cli.program import main
 from intertwine.data import Streamed, evaluate, load_data
 from intertwine.errors import DataError
-from intertwine.train import Splits, load_splits, read_recipe, train
-from intertwine.train.recipe import Augment
+from intertwine.training import Splits, load_splits, read_recipe, train
+from intertwine.training.recipe import Augment
 
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("lightning_fabric")

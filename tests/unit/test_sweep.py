@@ -15,15 +15,15 @@ import torch
 
 from intertwine import zoo
 from intertwine.cli import main
+from intertwine.comparing import compare
 from intertwine.errors import InputError
-from intertwine.similarity import compare
-from intertwine.sweep import Sweep, Task, parse_seeds, parse_sweep, read_table, run_sweep, task_kind
-from intertwine.sweep.plan import cut, plan_sweep
-from intertwine.sweep.spec import ComparePart, TrainPart
-from intertwine.sweep.store import Store
-from intertwine.sweep.task import run_task
-from intertwine.train import load_splits
-from intertwine.train.models import build_model
+from intertwine.sweeping import Sweep, Task, parse_seeds, parse_sweep, read_table, run_sweep, task_kind
+from intertwine.sweeping.plan import cut, plan_sweep
+from intertwine.sweeping.spec import ComparePart, TrainPart
+from intertwine.sweeping.store import Store
+from intertwine.sweeping.task import run_task
+from intertwine.training import load_splits
+from intertwine.training.models import build_model
 
 RECIPE = "epochs: 2\nbatch: 64\noptimizer: {name: sgd, learning_rate: 0.05, momentum: 0.9}\n"
 TEXT = """

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from intertwine.sweep import parse_sweep, read_table, run_sweep
+from intertwine.sweeping import parse_sweep, read_table, run_sweep
 
 pytest.importorskip("ray", reason="needs ray: pip install 'intertwine[distributed]'")
 

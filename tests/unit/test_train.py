@@ -17,12 +17,12 @@ from intertwine import zoo
 from intertwine.cli import main
 from intertwine.data import evaluate
 from intertwine.errors import DataError, InputError, ModelError
-from intertwine.train import Recipe, Run, Splits, build_model, load_splits, read_metrics, train
-from intertwine.train import loop as loop_module
-from intertwine.train import state as state_module
-from intertwine.train.data import Gather, shrink
-from intertwine.train.loop import find_scales, generator
-from intertwine.train.recipe import Augment, Optimizer, Resolution
+from intertwine.training import Recipe, Run, Splits, build_model, load_splits, read_metrics, train
+from intertwine.training import loop as loop_module
+from intertwine.training import state as state_module
+from intertwine.training.data import Gather, shrink
+from intertwine.training.loop import find_scales, generator
+from intertwine.training.recipe import Augment, Optimizer, Resolution
 
 SGD = Optimizer("sgd", 0.1, momentum=0.9, weight_decay=1e-3)
 SMALL = Recipe(epochs=2, batch=128, optimizer=SGD, checkpoints=(0, 1))

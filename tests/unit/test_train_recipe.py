@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intertwine.errors import InputError, NotFound
-from intertwine.train import parse_recipe, read_recipe, recipe_names
-from intertwine.train.recipe import Optimizer, Recipe, Resolution, Schedule, from_dict
-from intertwine.train.schedule import factor, scale_at
+from intertwine.training import parse_recipe, read_recipe, recipe_names
+from intertwine.training.recipe import Optimizer, Recipe, Resolution, Schedule, from_dict
+from intertwine.training.schedule import factor, scale_at
 
 GOOD = "epochs: 10\nbatch: 32\noptimizer: {name: sgd, learning_rate: 0.1}\n"
 

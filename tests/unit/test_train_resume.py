@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from intertwine import zoo
-from intertwine.train import read_metrics
+from intertwine.training import read_metrics
 
 RECIPE = """
 epochs: 4
@@ -31,7 +31,7 @@ import json, os, signal, sys, time
 from pathlib import Path
 import lightning_fabric
 from intertwine.cli import main
-from intertwine.train import loop, read_metrics
+from intertwine.training import loop, read_metrics
 
 def run(folder, fatal=0, seconds=300.0):
     loop.train.__kwdefaults__["save_seconds"] = seconds

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import linregress, spearmanr
 
+from intertwine.comparing.trend import fit_trend, mean_rho
 from intertwine.errors import InputError
-from intertwine.similarity.trend import fit_trend, mean_rho
 
 
 def pairs(families, stages, seed=0):

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 import intertwine.cli as verbs
 from intertwine import numbers
 from intertwine.cli import output
-from intertwine.cli.main import INTERRUPTED, OUR_BUG, main
+from intertwine.cli.program import INTERRUPTED, OUR_BUG, main
 from intertwine.errors import InputError, ModelError
 from intertwine.reading import existing_file, parsing, user_path
 from intertwine.text import shown
-from intertwine.train import load_splits, parse_recipe, train
-from intertwine.train.models import build_model
+from intertwine.training import load_splits, parse_recipe, train
+from intertwine.training.models import build_model
 
 RANGES = [numbers.positive, numbers.nonnegative, numbers.fraction, numbers.share, numbers.below_one]
 
@@ -76,7 +76,7 @@ def test_json_with_any_names_is_json_and_obeys_nothing(text: str) -> None:
 
 def test_no_verb_prints_past_the_escaping() -> None:
     for path in Path(verbs.__path__[0]).glob("*.py"):
-        if path.stem not in ("main", "output", "streams"):
+        if path.stem not in ("program", "output", "streams"):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             names = [
                 n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)

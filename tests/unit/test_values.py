@@ -17,13 +17,13 @@ from torch.utils.data import DataLoader, TensorDataset
 import intertwine
 from intertwine import Group, act, collect, compare, functional_similarity, rotate, stitch, trace
 from intertwine.cli import main
+from intertwine.comparing import MEASURES, measure, measure_for, similarity
+from intertwine.comparing import collect as collect_module
 from intertwine.data import Batches
 from intertwine.errors import DataError, InputError, NotFound
 from intertwine.ir.groups import FAMILIES
 from intertwine.rules import RULES
-from intertwine.similarity import MEASURES, measure, measure_for, similarity
-from intertwine.similarity import collect as collect_module
-from intertwine.stitch import STITCH_CLASSES, parse_kind, stitch_class
+from intertwine.stitching import STITCH_CLASSES, parse_kind, stitch_class
 from value_oracle import check_every_value
 
 PACKAGE = Path(intertwine.__file__).parent

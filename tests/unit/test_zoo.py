@@ -7,7 +7,7 @@ import torch
 
 from intertwine import zoo
 from intertwine.data import evaluate, load_data
-from intertwine.data.evaluate import logits_of
+from intertwine.data.evaluation import logits_of
 from intertwine.errors import InputError, NotFound
 
 EXPECTED = {

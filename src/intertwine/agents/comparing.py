@@ -18,12 +18,12 @@ from intertwine.agents.environments import make_environment
 from intertwine.agents.pairs import PolicyPair
 from intertwine.agents.snapshots import GRADES, Snapshot, digest, read_zoo
 from intertwine.agents.tasks import read_found
+from intertwine.comparing.statistics import Interval
+from intertwine.comparing.trend import Trend, fit_trend, mean_rho
 from intertwine.errors import DataError, InputError, Unsupported
-from intertwine.similarity.statistics import Interval
-from intertwine.similarity.trend import Trend, fit_trend, mean_rho
-from intertwine.sweep.run import Progress, run_tasks
-from intertwine.sweep.store import Store
-from intertwine.sweep.task import Task
+from intertwine.sweeping.run import Progress, run_tasks
+from intertwine.sweeping.store import Store
+from intertwine.sweeping.task import Task
 
 Against = Literal["jsd", "spearman"]
 AGAINST: tuple[Against, ...] = ("jsd", "spearman")

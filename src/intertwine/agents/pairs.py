@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from intertwine.comparing.function import jensen_shannon, rank_correlation
+from intertwine.comparing.measures import similarity
 from intertwine.errors import InputError
-from intertwine.similarity.function import jensen_shannon, rank_correlation
-from intertwine.similarity.measures import similarity
 from intertwine.zoo.agent import ActorCritic
 
 

@@ -24,7 +24,7 @@ from intertwine.agents.environments import count_actions, make_environment
 from intertwine.agents.rollouts import play
 from intertwine.agents.snapshots import Snapshot, read_snapshot, snapshot_name, write_snapshot
 from intertwine.errors import InputError, MissingExtra
-from intertwine.train.state import Counters, claim, load_state, locked, save_state
+from intertwine.training.state import Counters, claim, load_state, locked, save_state
 from intertwine.zoo.agent import FEATURES, ActorCritic
 
 Listener = Callable[[int, int], None]  # (steps done, of how many)

@@ -16,8 +16,8 @@ from intertwine.agents.ppo import Settings, train_agent
 from intertwine.agents.rollouts import play
 from intertwine.agents.snapshots import load_agent, read_snapshot
 from intertwine.files import read_json, write_bytes, write_tensors
-from intertwine.sweep.store import Store
-from intertwine.sweep.task import Need, Row, Task, task_kind
+from intertwine.sweeping.store import Store
+from intertwine.sweeping.task import Need, Row, Task, task_kind
 from intertwine.zoo import read_weights
 
 Inputs = Mapping[str, Any]

@@ -13,10 +13,10 @@ from intertwine.agents.snapshots import Snapshot, snapshot_name
 from intertwine.agents.tasks import RUN, read_found
 from intertwine.errors import InputError
 from intertwine.files import replacing
-from intertwine.sweep.run import Progress, run_tasks
-from intertwine.sweep.store import Store
-from intertwine.sweep.task import Task
-from intertwine.train.state import claim, locked
+from intertwine.sweeping.run import Progress, run_tasks
+from intertwine.sweeping.store import Store
+from intertwine.sweeping.task import Task
+from intertwine.training.state import claim, locked
 
 
 @dataclass(frozen=True)

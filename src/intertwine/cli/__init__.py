@@ -9,6 +9,6 @@ codes: 0 fine, 1 a verification or a task failed, 2 bad usage or bad input, 3 un
 
 from __future__ import annotations
 
-from intertwine.cli.main import main
+from intertwine.cli.program import main
 
 __all__ = ["main"]

@@ -96,7 +96,7 @@ def run_train(args: argparse.Namespace) -> int | None:
     """Train what is not trained yet; exit code 1 if a seed failed."""
     from intertwine.agents import Settings, train
     from intertwine.cli.output import print_json, print_table, say
-    from intertwine.sweep import parse_seeds
+    from intertwine.sweeping import parse_seeds
 
     given = {name: getattr(args, name) for name in ("steps", "stages", "learning_rate", "episodes")}
     settings = Settings(**{name: value for name, value in given.items() if value is not None})

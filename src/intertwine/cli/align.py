@@ -20,7 +20,7 @@ from intertwine.cli.arguments import (
 from intertwine.errors import InputError
 
 if TYPE_CHECKING:
-    from intertwine.align import Alignment
+    from intertwine.aligning import Alignment
     from intertwine.symmetry import Symmetry
     from intertwine.zoo import Source
 
@@ -88,7 +88,7 @@ def check_same_graph(names: Sequence[str], sources: Sequence[Source]) -> None:
 
 def run(args: argparse.Namespace) -> int | None:
     """Load, align, write, print."""
-    from intertwine.align import align
+    from intertwine.aligning import align
     from intertwine.cli.output import log
     from intertwine.files import is_special
     from intertwine.symmetry import trace

@@ -20,7 +20,7 @@ from intertwine.cli.arguments import (
 from intertwine.errors import InputError
 
 if TYPE_CHECKING:
-    from intertwine.similarity import Comparison
+    from intertwine.comparing import Comparison
 
 _DEFAULT = "cka,procrustes,procrustes-grelu,cka-grelu"
 _EPILOG = """examples:
@@ -76,7 +76,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _measures_help() -> str:
-    from intertwine.similarity.measures import MEASURES
+    from intertwine.comparing.measures import MEASURES
 
     names = textwrap.fill(
         " ".join([*MEASURES, "all"]), 100, initial_indent="measures: ", subsequent_indent="  ",
@@ -87,7 +87,7 @@ def _measures_help() -> str:
 
 def run(args: argparse.Namespace) -> int | None:
     """Load, compare, write the page, print."""
-    from intertwine.similarity import compare
+    from intertwine.comparing import compare
 
     measures = _measures(args.measures)
     a, b = load_pair(args)
@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int | None:
 
 
 def _measures(text: str) -> list[str]:
-    from intertwine.similarity.measures import MEASURES, find_measure
+    from intertwine.comparing.measures import MEASURES, find_measure
 
     names = list(MEASURES) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
     if not names:

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from intertwine.cli.output import log, print_json, print_table, progress, write_text
-    from intertwine.coverage import render, survey
+    from intertwine.surveying import render, survey
 
     specs, like = _choose(args)
     console = log()
@@ -100,7 +100,7 @@ def _choose(args: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
     from pathlib import Path
 
     from intertwine.cli.output import progress
-    from intertwine.coverage import catalogue, smallest_of_each, targets
+    from intertwine.surveying import catalogue, smallest_of_each, targets
 
     specs = targets(args.library, args.filter)
     if not (args.each_module or args.dedupe):

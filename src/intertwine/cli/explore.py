@@ -26,9 +26,9 @@ from intertwine.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from intertwine.explore import EquivalenceSample, EvaluationPlan, Landscape, Objective, Plane
-    from intertwine.explore.budget import Attempt
-    from intertwine.explore.search import Progress
+    from intertwine.exploring import EquivalenceSample, EvaluationPlan, Landscape, Objective, Plane
+    from intertwine.exploring.budget import Attempt
+    from intertwine.exploring.search import Progress
     from intertwine.zoo import Source
 
 _EPILOG = """examples:
@@ -152,9 +152,9 @@ def _add_picture_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int | None:
     """Search, span, evaluate, draw."""
-    from intertwine.explore import find_topology, plan_evaluation
-    from intertwine.explore.budget import plan_points
-    from intertwine.explore.grid import Grid
+    from intertwine.exploring import find_topology, plan_evaluation
+    from intertwine.exploring.budget import plan_points
+    from intertwine.exploring.grid import Grid
 
     _check_folder(args)
     source = load_model(args)
@@ -183,7 +183,7 @@ def _check_folder(args: argparse.Namespace) -> None:
 
 
 def _objective(args: argparse.Namespace, source: Source) -> Objective:
-    from intertwine.explore import data_loss, function_distance
+    from intertwine.exploring import data_loss, function_distance
 
     if args.data is not None:
         data = load_dataset(args)
@@ -207,8 +207,8 @@ def _objective(args: argparse.Namespace, source: Source) -> Objective:
 
 def _affordable(source: Source, batch_norm: str) -> int:
     """How many inputs take a quarter of a second and write at most 512 MB in a forward pass."""
-    from intertwine.explore import function_distance
-    from intertwine.explore.budget import plan_inputs
+    from intertwine.exploring import function_distance
+    from intertwine.exploring.budget import plan_inputs
 
     few = function_distance(source.model, _draw_inputs(source, 8, 0), batch_norm=batch_norm)
     return max(8, min(plan_inputs(few), 2**29 // few.bytes_per_example()))
@@ -238,7 +238,7 @@ def _draw_inputs(source: Source, count: int, seed: int) -> list[Any]:
 def _plane(
     args: argparse.Namespace, objective: Objective, source: Source
 ) -> tuple[EquivalenceSample | None, Plane]:
-    from intertwine.explore import plane_through, random_plane, span
+    from intertwine.exploring import plane_through, random_plane, span
 
     if args.plane == ["random"]:
         return None, random_plane(objective, args.dim, seed=args.seed)
@@ -255,7 +255,7 @@ def _plane(
 def _search(args: argparse.Namespace, objective: Objective) -> EquivalenceSample:
     """The attempts one after the other; when all fail, the best of their points are kept."""
     from intertwine.cli.output import log
-    from intertwine.explore import NotConverged, find_equivalents
+    from intertwine.exploring import NotConverged, find_equivalents
 
     failed: list[NotConverged] = []
     for attempt in _attempts(args, objective):
@@ -284,7 +284,7 @@ def _deadline(args: argparse.Namespace) -> float | None:
 
 def _attempts(args: argparse.Namespace, objective: Objective) -> tuple[Attempt, ...]:
     """What --starts, --steps and --seconds ask for."""
-    from intertwine.explore.budget import Attempt, plan_attempts
+    from intertwine.exploring.budget import Attempt, plan_attempts
 
     if args.starts == "perturbed" or args.spread is not None:
         return (Attempt("perturbed", args.spread or 0.5, args.steps or 5000),)
@@ -301,9 +301,9 @@ def _divide(
     args: argparse.Namespace, source: Source, objective: Objective, sample: EquivalenceSample
 ) -> tuple[EquivalenceSample, Plane]:
     """The sample and its plane in the quotient by the known symmetries."""
-    from intertwine.explore import span
-    from intertwine.explore.known import KnownSymmetry
-    from intertwine.explore.quotient import Quotient
+    from intertwine.exploring import span
+    from intertwine.exploring.known import KnownSymmetry
+    from intertwine.exploring.quotient import Quotient
 
     divided = Quotient(KnownSymmetry(source.model, source.example, objective)).sample(sample)
     try:
@@ -331,7 +331,7 @@ def _bound(objective: Objective, plane: Plane, epsilon: float) -> float:
 
     A random plane has no second point: one length of theta's filters, as Li et al. draw.
     """
-    from intertwine.explore.budget import plan_bound
+    from intertwine.exploring.budget import plan_bound
 
     reach = plane.reach() if len(plane.names) > 1 else float(objective.theta.norm())
     return plan_bound(plane, objective, epsilon, 1.5 * reach) if objective.name == "J" else 1.5 * reach
@@ -341,7 +341,7 @@ def _landscape(
     args: argparse.Namespace, plane: Plane, grid: Any, objective: Objective, epsilon: float,
     plan: EvaluationPlan,
 ) -> Landscape:  # fmt: skip
-    from intertwine.explore import evaluate
+    from intertwine.exploring import evaluate
 
     # A data loss is a picture of all heights, not of one level.
     levels = None if args.full or objective.name != "J" else epsilon
@@ -355,7 +355,7 @@ def _known(
     """What the inferred symmetries explain; None, with a word, where the model cannot be traced."""
     from intertwine.cli.output import log
     from intertwine.errors import Unsupported
-    from intertwine.explore.known import explain_sample
+    from intertwine.exploring.known import explain_sample
 
     try:
         return explain_sample(source.model, source.example, objective, sample, plane, seed=args.seed)

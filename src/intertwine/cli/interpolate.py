@@ -22,7 +22,7 @@ from intertwine.cli.arguments import (
 from intertwine.errors import InputError
 
 if TYPE_CHECKING:
-    from intertwine.align import InterpolationCurve, LayerConnectivity
+    from intertwine.aligning import InterpolationCurve, LayerConnectivity
     from intertwine.zoo import Source
 
 _EPILOG = """examples:
@@ -110,7 +110,7 @@ def _curves(
     args: argparse.Namespace, sources: list[Source], data: Any, calibration: Any
 ) -> tuple[list[InterpolationCurve], dict[str, list[Any]]]:
     """One curve for each way of aligning, and the aligned models."""
-    from intertwine.align import align, interpolate
+    from intertwine.aligning import align, interpolate
     from intertwine.cli.output import progress
     from intertwine.symmetry import act, trace
 
@@ -141,7 +141,7 @@ def _curves(
 def _llfc(
     args: argparse.Namespace, moved: dict[str, list[Any]], data: Any
 ) -> dict[str, tuple[LayerConnectivity, ...]]:
-    from intertwine.align import Mixer, check_llfc
+    from intertwine.aligning import Mixer, check_llfc
 
     found = {}
     for way, models in moved.items():

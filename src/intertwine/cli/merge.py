@@ -19,14 +19,14 @@ from intertwine.cli.arguments import (
 )
 from intertwine.cli.output import log, print_json, print_table, progress, say, write_text
 from intertwine.errors import InputError
-from intertwine.merge.decide import REPAIRS
-from intertwine.merge.registry import METHODS, all_parameters, find_method
+from intertwine.merging.decide import REPAIRS
+from intertwine.merging.registry import METHODS, all_parameters, find_method
 
 if TYPE_CHECKING:
     from torch import nn
 
     from intertwine.data import Dataset
-    from intertwine.merge import MergePlan, Planner
+    from intertwine.merging import MergePlan, Planner
     from intertwine.zoo import Source
 
 _EPILOG = """examples:
@@ -105,7 +105,7 @@ def _methods() -> str:
 def run(args: argparse.Namespace) -> int:
     """Plan, merge, measure, print, save."""
     from intertwine.files import assert_folder_replaceable
-    from intertwine.merge.storage import why_not_replace
+    from intertwine.merging.storage import why_not_replace
 
     betas = _betas(args)
     if args.max_drop is not None and args.data is None:
@@ -134,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _betas(args: argparse.Namespace) -> list[float] | None:
-    from intertwine.merge import PAPER_BETAS
+    from intertwine.merging import PAPER_BETAS
 
     return None if args.betas is None else list(args.betas or PAPER_BETAS)
 
@@ -142,7 +142,7 @@ def _betas(args: argparse.Namespace) -> list[float] | None:
 def _save(
     args: argparse.Namespace, source: Source, small: nn.Module, plan: MergePlan, result: dict[str, Any]
 ) -> None:
-    from intertwine.merge.storage import save_merged
+    from intertwine.merging.storage import save_merged
 
     details = {"input": args.input, "method": plan.method, "widths": plan.complexity}
     save_merged(small, args.out, source.name, {**details, "left_alone": dict(plan.left_alone)})
@@ -154,7 +154,7 @@ class Job:
 
     def __init__(self, args: argparse.Namespace, source: Source, data: Dataset | None) -> None:
         from intertwine import trace
-        from intertwine.merge import Options, Planner
+        from intertwine.merging import Options, Planner
 
         self.args, self.source, self.data = args, source, data
         method = find_method("ifm" if args.paper and not args.method else args.method)
@@ -228,7 +228,7 @@ class Job:
 
     def build(self, plan: MergePlan) -> nn.Module:
         """The smaller model, with statistics measured again if repair is data."""
-        from intertwine.merge import apply_merge, reestimate_norms
+        from intertwine.merging import apply_merge, reestimate_norms
 
         small = apply_merge(self.source.model, plan)
         if self.batches is None:
@@ -237,7 +237,7 @@ class Job:
 
     def measure(self, plan: MergePlan) -> tuple[dict[str, Any], nn.Module]:
         """The numbers of the JSON report, from the smaller model that really runs."""
-        from intertwine.merge.storage import flops_of
+        from intertwine.merging.storage import flops_of
 
         small = self.build(plan)
         call = (self.source.example, self.source.kwargs)

@@ -62,7 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int | None:
     """Load, rotate, print."""
     from intertwine.cli.output import print_json, print_table, progress
-    from intertwine.stitch import rotate
+    from intertwine.stitching import rotate
 
     source = load_model(args)
     train, test, how = training_and_test(args)

@@ -26,7 +26,7 @@ from intertwine.errors import InputError
 
 if TYPE_CHECKING:
     from intertwine.data import Dataset
-    from intertwine.stitch import StitchReport, Training
+    from intertwine.stitching import StitchReport, Training
 
 _EPILOG = """examples:
   intertwine stitch zoo:digits-vgg zoo:digits-vgg --weights-a shipped:0 --weights-b shipped:1 --data digits \\
@@ -75,7 +75,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _kinds_help() -> str:
-    from intertwine.stitch import STITCH_CLASSES
+    from intertwine.stitching import STITCH_CLASSES
 
     lines = [f"  {each.usage:<12}{each.help}" for each in STITCH_CLASSES.values()]
     return "kinds, comma-separated:\n" + "\n".join(lines)
@@ -136,7 +136,7 @@ def alpha(text: str) -> Any:
 def run(args: argparse.Namespace) -> int | None:
     """Load, stitch, write the page, print."""
     from intertwine.cli.output import log
-    from intertwine.stitch import parse_kind, stitch
+    from intertwine.stitching import parse_kind, stitch
 
     kinds = [parse_kind(text) for text in args.kind.split(",") if text.strip()]
     if not kinds:
@@ -202,7 +202,7 @@ def _augmented(args: argparse.Namespace, data: Dataset) -> Dataset:
     from dataclasses import replace
 
     from intertwine.data import parse_normalize
-    from intertwine.stitch.augment import augment
+    from intertwine.stitching.augment import augment
 
     if not args.augment and not args.flip:
         return data
@@ -213,7 +213,7 @@ def _augmented(args: argparse.Namespace, data: Dataset) -> Dataset:
 
 
 def _training(args: argparse.Namespace) -> Training:
-    from intertwine.stitch import Training
+    from intertwine.stitching import Training
 
     return Training(
         epochs=args.epochs, rate=args.lr, alpha=args.alpha, method=args.method, loss=args.loss, seed=args.seed

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from intertwine.cli.arguments import input_path, output_path, processes
 
 if TYPE_CHECKING:
-    from intertwine.sweep import Report
-    from intertwine.sweep.run import Progress
+    from intertwine.sweeping import Report
+    from intertwine.sweeping.run import Progress
 
 _EPILOG = """examples:
   intertwine sweep sweep.yml -o out --jobs 2
@@ -58,7 +58,7 @@ def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int | None:
     """Read, run, print; exit code 1 if a task failed, 2 if by bad input."""
-    from intertwine.sweep import read_sweep, run_sweep
+    from intertwine.sweeping import read_sweep, run_sweep
 
     sweep = read_sweep(args.sweep)
     with progress_notes() as progress:

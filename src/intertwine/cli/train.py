@@ -27,8 +27,8 @@ from intertwine.cli.arguments import (
 )
 
 if TYPE_CHECKING:
-    from intertwine.train import Recipe, Run, Splits
-    from intertwine.train.journal import Listener
+    from intertwine.training import Recipe, Run, Splits
+    from intertwine.training.journal import Listener
 
 _EPILOG = f"""examples:
   intertwine train digits-vgg --data digits --recipe digits -o runs/digits
@@ -111,7 +111,7 @@ def add_training_data_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int | None:
     """Read, train, print."""
-    from intertwine.train import build_model, read_recipe, train
+    from intertwine.training import build_model, read_recipe, train
 
     recipe = read_recipe(args.recipe)
     set_threads(args.threads)
@@ -138,7 +138,7 @@ def set_threads(threads: int | None) -> None:
 
 def load_training_data(args: argparse.Namespace, recipe: Recipe) -> Splits:
     """Both splits, normalised as --normalize or else the recipe says."""
-    from intertwine.train import load_splits
+    from intertwine.training import load_splits
 
     normalize = args.normalize or recipe.normalize or "none"
     if args.normalize is None and args.data.partition(":")[0] in ("digits", "fashion-mnist"):

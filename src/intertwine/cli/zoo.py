@@ -12,7 +12,7 @@ from intertwine.cli.sweep import add_backend_arguments, print_report, progress_n
 from intertwine.cli.train import add_training_data_arguments
 
 if TYPE_CHECKING:
-    from intertwine.sweep import Sweep
+    from intertwine.sweeping import Sweep
 
 _EPILOG = f"""examples:
   intertwine zoo list
@@ -72,10 +72,10 @@ def run_list(args: argparse.Namespace) -> int | None:
 
 def run_train(args: argparse.Namespace) -> int | None:
     """A sweep of one model; exit code 1 if a seed failed, 2 if by bad input."""
-    from intertwine.sweep import parse_seeds, run_sweep
-    from intertwine.sweep.kinds import WEIGHTS
-    from intertwine.sweep.plan import plan_sweep
-    from intertwine.sweep.store import Store
+    from intertwine.sweeping import parse_seeds, run_sweep
+    from intertwine.sweeping.kinds import WEIGHTS
+    from intertwine.sweeping.plan import plan_sweep
+    from intertwine.sweeping.store import Store
 
     sweep = _sweep(args)
     with progress_notes() as progress:
@@ -97,8 +97,8 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _sweep(args: argparse.Namespace) -> Sweep:
-    from intertwine.sweep import Sweep
-    from intertwine.sweep.spec import TrainPart
+    from intertwine.sweeping import Sweep
+    from intertwine.sweeping.spec import TrainPart
 
     part = TrainPart((args.model,), args.seeds, args.recipe, args.classes, args.limit)
     sweep = Sweep(args.data, part, test=args.test, normalize=args.normalize)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from intertwine.data.batches import Batches
 from intertwine.data.dataset import Dataset
-from intertwine.data.evaluate import Evaluation, evaluate
+from intertwine.data.evaluation import Evaluation, evaluate
 from intertwine.data.load import SOURCES, load_data
 from intertwine.data.normalize import PRESETS, parse_normalize
 from intertwine.data.streamed import Streamed

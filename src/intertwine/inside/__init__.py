@@ -1,9 +1,9 @@
 """Inside a network: what classes of equivalent features see, and whether units are interpretable."""
 
 from intertwine.data.concept_set import Annotation, ConceptSet
-from intertwine.inside.attribute import attribute
+from intertwine.inside.attributing import attribute
 from intertwine.inside.attribution import Attribution, ClassView
-from intertwine.inside.dissect import dissect
+from intertwine.inside.dissecting import dissect
 from intertwine.inside.dissection import Dissection, Reading
 from intertwine.inside.methods import METHODS
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import InputError, NotFound, Unsupported
-from intertwine.merge import Options, Planner
+from intertwine.merging import Options, Planner
 from intertwine.symmetry import Axis, Symmetry
 
 BY = ("ifm", "ward")

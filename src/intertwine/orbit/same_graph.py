@@ -16,7 +16,7 @@ from torch import nn
 from torch.fx.node import map_arg
 
 from intertwine.errors import InputError, ModelError
-from intertwine.trace.export import Traced, export
+from intertwine.graph.export import Traced, export
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _DEPTH = 4  # of settings inside settings

@@ -20,7 +20,7 @@ from intertwine.recipes.pages import write_outcome
 if TYPE_CHECKING:
     from intertwine.agents import AgentComparison
     from intertwine.agents.comparing import Against
-    from intertwine.similarity.statistics import Interval
+    from intertwine.comparing.statistics import Interval
 
 BOTTLENECK = 8
 # Table 3.1 of the source: Spearman correlation of CKA with JSD, and with the Spearman correlation of outputs.
@@ -84,7 +84,7 @@ def compare_agents(folder: Path, quick: bool, bottleneck: int | None, progress: 
 def verdict(found: Interval | None, source: float) -> str:
     """What came out against a correlation of the source, decided by the interval.
 
-    >>> from intertwine.similarity.statistics import Interval
+    >>> from intertwine.comparing.statistics import Interval
     >>> verdict(Interval(-0.5, -0.6, -0.4), -0.72)
     '-0.50 [-0.60, -0.40]: same sign, weaker than the source'
     >>> verdict(Interval(0.5, -0.1, 0.7), 0.58)
@@ -234,7 +234,7 @@ def _stronger(means: dict[str, dict[Against, Interval | None]], against: Against
 
 def classifiers(folder: Path, quick: bool, progress: Progress) -> dict[Against, Interval | None]:
     """The first row: trained classifiers, each network a family of its own."""
-    from intertwine.similarity.trend import fit_trend
+    from intertwine.comparing.trend import fit_trend
 
     pairs = [pair for pair in find_relation(folder, quick, progress).pairs if pair.trained]
 

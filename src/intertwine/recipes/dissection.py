@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from intertwine.inside import ConceptSet, Dissection, Reading
-    from intertwine.train import Splits
+    from intertwine.training import Splits
 
 NETS = {
     "ResNet": Net("resnet20", "shapes", "digits", {"width": 8}, 5),
@@ -58,7 +58,7 @@ def load_shapes(size: int = 32) -> Splits:
 
     from intertwine.data import Dataset
     from intertwine.data.shapes import THINGS, draw
-    from intertwine.train import Splits
+    from intertwine.training import Splits
 
     def part(first: int, count: int) -> Dataset:
         made = [draw(first + i, size) for i in range(count)]

@@ -18,9 +18,9 @@ DIGITS = (3, 8)
 def existence_proof_page(folder: Path, quick: bool, progress: Progress) -> Outcome:
     """Write the table as a page."""
     from intertwine import collect, zoo
+    from intertwine.comparing.experiments import existence_proof
     from intertwine.data import load_data
     from intertwine.report.page import Page
-    from intertwine.similarity.experiments import existence_proof
 
     model = zoo.load_weights(zoo.build("digits-vgg"), zoo.checkpoint("digits-vgg", 0))
     parts = []

@@ -21,9 +21,9 @@ from intertwine.recipes.pages import write_outcome
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from intertwine.comparing.experiments import Network, Relation, Source
     from intertwine.data import Dataset
-    from intertwine.similarity.experiments import Network, Relation, Source
-    from intertwine.train import Splits
+    from intertwine.training import Splits
 
 QUICK = (
     "Digits of 8x8 pixels instead of CIFAR-100, ImageNet32 and Pascal VOC (turned by 90 degrees, with noise "
@@ -67,7 +67,7 @@ def digits_world(folder: Path, progress: Progress) -> World:
 
 
 def _turned(splits: Splits) -> Splits:
-    from intertwine.train import Splits as Parts
+    from intertwine.training import Splits as Parts
 
     def turn(part: Dataset) -> Dataset:
         return replace(part, images=part.images.rot90(1, (2, 3)).contiguous())
@@ -109,8 +109,8 @@ def _features(world: World) -> dict[Source, Tensor]:
 
 def bias(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
     """Figure 3.1: a linear SVM tells which net and which data set a feature vector is from."""
+    from intertwine.comparing.experiments import representation_bias
     from intertwine.report.experiment_figures import confusion_figure
-    from intertwine.similarity.experiments import representation_bias
 
     found = representation_bias(_features(find_world(folder, quick, progress)))
     claims = (
@@ -126,8 +126,8 @@ def bias(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
 
 def clusters(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
     """Figure 3.2: t-SNE of the features, a picture for each data set."""
+    from intertwine.comparing.experiments import embed
     from intertwine.report.experiment_figures import embedding_figure
-    from intertwine.similarity.experiments import embed
 
     features = _features(find_world(folder, quick, progress))
     figures: dict[str, Any] = {}
@@ -145,8 +145,8 @@ def matrices(name: str, folder: Path, quick: bool, progress: Progress) -> Outcom
     """Figure 3.3: CKA of every net with every other, on each data set."""
     import numpy as np
 
+    from intertwine.comparing.experiments import similarity_matrix
     from intertwine.report.similarity_figures import heat_map
-    from intertwine.similarity.experiments import similarity_matrix
 
     world = find_world(folder, quick, progress)
     features, names = _features(world), list(world.nets)
@@ -173,7 +173,7 @@ def matrices(name: str, folder: Path, quick: bool, progress: Progress) -> Outcom
 def _networks(folder: Path, quick: bool, progress: Progress) -> Iterator[Network]:
     """Trained and untrained nets of several architectures and seeds on one data set, with their outputs."""
     from intertwine import collect
-    from intertwine.similarity.experiments import Network
+    from intertwine.comparing.experiments import Network
 
     if quick:
         kinds = {f"width {w}": Net("digits-vgg", "digits", "digits", {"width": w}, 8) for w in (4, 8, 16)}
@@ -204,7 +204,7 @@ def _last(model: nn.Module, example: Tensor) -> str:
 
 def find_relation(folder: Path, quick: bool, progress: Progress) -> Relation:
     """CKA of features against JSD and Spearman of outputs, over pairs of classifiers."""
-    from intertwine.similarity.experiments import relate
+    from intertwine.comparing.experiments import relate
 
     return relate(list(_networks(folder, quick, progress)))
 
@@ -238,8 +238,8 @@ def _number(value: float | None) -> str:
 def paths(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
     """Figure 3.5: nets in training against their final selves, at several learning rates."""
     from intertwine import collect
+    from intertwine.comparing.experiments import Network, PathPoint, training_path
     from intertwine.report.experiment_figures import path_figures
-    from intertwine.similarity.experiments import Network, PathPoint, training_path
 
     nets = (
         (Net("digits-vgg", "digits", "digits", epochs=QUICK_EPOCHS[-1]),)

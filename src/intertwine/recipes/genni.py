@@ -18,7 +18,7 @@ from intertwine.recipes import Outcome, Progress, Reproduction
 if TYPE_CHECKING:
     from torch import nn
 
-    from intertwine.explore import EquivalenceSample, Landscape, Objective
+    from intertwine.exploring import EquivalenceSample, Landscape, Objective
     from intertwine.report.explore_page import Drawing
 
 SOURCE = "source 004"
@@ -78,7 +78,7 @@ def make_objective(settings: Settings) -> Objective:
     """The network with the paper's seed, and Gaussian inputs."""
     import torch
 
-    from intertwine.explore import function_distance
+    from intertwine.exploring import function_distance
     from intertwine.zoo import build
 
     with torch.random.fork_rng(devices=[]):
@@ -90,7 +90,7 @@ def make_objective(settings: Settings) -> Objective:
 
 def find_sample(objective: Objective, settings: Settings, dim: int, progress: Progress) -> EquivalenceSample:
     """theta_0 ... theta_dim by the paper's search."""
-    from intertwine.explore import find_equivalents
+    from intertwine.exploring import find_equivalents
 
     return find_equivalents(
         objective, n=dim + 1, tolerance=settings.tolerance, optimizer=settings.optimizer, lr=settings.lr,
@@ -103,7 +103,7 @@ def draw_view(
     objective: Objective, sample: EquivalenceSample, view: View, quick: bool, progress: Progress
 ) -> Landscape:
     """J on the grid of a view. Only the level is refined, except for a cheap network in two dimensions."""
-    from intertwine.explore import Grid, Refinement, evaluate, span
+    from intertwine.exploring import Grid, Refinement, evaluate, span
 
     points = view.quick if quick else view.points
     cheap = objective.layout.length < 100
@@ -125,7 +125,7 @@ def make_figure(
 ) -> Outcome:  # fmt: skip
     """Search, evaluate and draw each part, as an embedding or as it is; one page and one PNG a drawing."""
     from intertwine.errors import MissingExtra
-    from intertwine.explore import find_topology
+    from intertwine.exploring import find_topology
     from intertwine.report.explore_page import fill_page
     from intertwine.report.page import Page
     from intertwine.report.png import write_png

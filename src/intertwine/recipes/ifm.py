@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from intertwine import Symmetry
     from intertwine.data import Dataset
-    from intertwine.merge.experiments import CurvePoint
+    from intertwine.merging.experiments import CurvePoint
 
 PAPER_VGGS = {f"VGG{d}": Net(f"vgg{d}", "cifar10", "ifm") for d in (11, 13, 16, 19)}
 PAPER_RESNET = {"ResNet18": Net("resnet18", "cifar10", "ifm")}
@@ -78,7 +78,7 @@ def accuracy_facts(subjects: Mapping[str, Subject]) -> dict[str, Any]:
 
 def distances(name: str, every_layer: bool, folder: Path, quick: bool, progress: Progress) -> Outcome:
     """Fig. 2a: distances between the features of the last convolution; Fig. 7: of the first twelve."""
-    from intertwine.merge.experiments import normalized_distances
+    from intertwine.merging.experiments import normalized_distances
     from intertwine.report.merge_figures import distance_figure
 
     label = "width 32" if quick else "VGG16"
@@ -108,7 +108,7 @@ def distances(name: str, every_layer: bool, folder: Path, quick: bool, progress:
 
 def swaps(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
     """Fig. 2b: interpolate between a net and itself with equivalent, or with random, features swapped."""
-    from intertwine.merge.experiments import swap_path
+    from intertwine.merging.experiments import swap_path
     from intertwine.report.merge_figures import swap_figure
 
     label = "width 32" if quick else "VGG16"
@@ -138,9 +138,9 @@ def merge_curves(
     subjects: Mapping[str, Subject], quick: bool, axes: list[str] | None = None
 ) -> dict[str, list[CurvePoint]]:
     """The released code's merging over the source's grid of beta; small nets need larger ones."""
-    from intertwine.merge import Options, Planner
-    from intertwine.merge.decide import PAPER_BETAS
-    from intertwine.merge.experiments import merge_curve
+    from intertwine.merging import Options, Planner
+    from intertwine.merging.decide import PAPER_BETAS
+    from intertwine.merging.experiments import merge_curve
 
     options = Options("ifm", order="interleaved", norm="sum", repair="none")
     betas = QUICK_BETAS if quick else PAPER_BETAS
@@ -206,7 +206,7 @@ def sizes(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
 
 def complexity(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
     """Fig. 5a: feature complexity against depth."""
-    from intertwine.merge import Options, Planner
+    from intertwine.merging import Options, Planner
     from intertwine.report.merge_figures import complexity_figure
 
     subjects = load_subjects(QUICK_VGGS if quick else PAPER_VGGS, folder, progress)
@@ -234,8 +234,8 @@ def complexity(name: str, folder: Path, quick: bool, progress: Progress) -> Outc
 
 def pruning(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
     """Fig. 6: a ResNet merged without data; the source's method and this package's default."""
-    from intertwine.merge import Options, Planner
-    from intertwine.merge.experiments import merge_curve
+    from intertwine.merging import Options, Planner
+    from intertwine.merging.experiments import merge_curve
     from intertwine.report.merge_figures import curve_figure
 
     subjects = load_subjects(QUICK_RESNET if quick else PAPER_RESNET, folder, progress)
@@ -260,7 +260,7 @@ def iteration_times(name: str, folder: Path, quick: bool, progress: Progress) ->
     import torch
 
     from intertwine import trace, zoo
-    from intertwine.merge.experiments import iteration_seconds
+    from intertwine.merging.experiments import iteration_seconds
     from intertwine.report.merge_figures import time_rows
 
     reported = {"vgg13": "0.018 ± 0.003", "vgg16": "0.027 ± 0.005", "resnet18": "0.015 ± 0.003",

@@ -44,7 +44,7 @@ def load_subject(folder: Path, quick: bool, progress: Progress) -> tuple[nn.Modu
     from intertwine import zoo
     from intertwine.data import load_data
     from intertwine.recipes.nets import Net, load_net_data, train_net
-    from intertwine.train.data import find_cifar10
+    from intertwine.training.data import find_cifar10
 
     if quick:
         net = zoo.load_weights(zoo.build("digits-vgg"), zoo.checkpoint("digits-vgg", 0))
@@ -127,7 +127,7 @@ def _source_class(net: nn.Module, data: Dataset, axis: str) -> dict[str, Any]:
     """The largest class of the source's own criterion at the smallest beta of its grid that merges some."""
     from intertwine.errors import NotFound
     from intertwine.inside import attribute
-    from intertwine.merge import PAPER_BETAS
+    from intertwine.merging import PAPER_BETAS
 
     for beta in (*PAPER_BETAS, 0.3, 0.4):
         try:

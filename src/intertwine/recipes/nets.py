@@ -12,7 +12,7 @@ from intertwine.recipes import Progress
 if TYPE_CHECKING:
     from torch import nn
 
-    from intertwine.train import Splits
+    from intertwine.training import Splits
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Net:
 
 def load_net_data(net: Net) -> Splits:
     """The data that a net is trained and tested on."""
-    from intertwine.train import load_splits, read_recipe
+    from intertwine.training import load_splits, read_recipe
 
     return load_splits(net.data, normalize=read_recipe(net.recipe).normalize or "none")
 
@@ -59,7 +59,7 @@ def train_net(
 ) -> tuple[nn.Module, Path]:
     """The trained net of a seed and its run's folder; a finished run is read, a stopped one goes on."""
     from intertwine import zoo
-    from intertwine.train import read_recipe, train
+    from intertwine.training import read_recipe, train
 
     recipe = read_recipe(net.recipe)
     if net.epochs is not None:

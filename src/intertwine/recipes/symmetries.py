@@ -22,7 +22,7 @@ from intertwine.recipes.pages import write_outcome
 if TYPE_CHECKING:
     from torch import nn
 
-    from intertwine.train import Splits
+    from intertwine.training import Splits
 
 _DIGITS = Net("digits-vgg", "digits", "digits", {"width": 8}, 10)
 _SMALL = {
@@ -61,7 +61,7 @@ def stitching(
 ) -> Outcome:  # fmt: skip
     """Fig. 1, 6, 7 and 13: penalties of full, low-rank and group stitches at every layer."""
     from intertwine.report.similarity_figures import curves
-    from intertwine.stitch import Training, stitch
+    from intertwine.stitching import Training, stitch
 
     nets, splits = load_seeds(model, 2 if quick else 2 * pairs, folder, quick, progress)
     kinds = ("full", "rank:4", "group") if quick else ("full", "rank:1", "rank:2", "rank:4", "group")
@@ -110,7 +110,7 @@ def _differs(quick: bool, model: str, count: int, pairs: int) -> str:
 def sparse_stitching(name: str, title: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
     """Fig. 15: penalty against sparsity of lasso stitches, with the group stitch for comparison."""
     from intertwine.report.similarity_figures import scatter
-    from intertwine.stitch import stitch
+    from intertwine.stitching import stitch
 
     nets, splits = load_seeds("myrtle", 2 if quick else 64, folder, quick, progress)
     weights = ("0.1", "0.01", "0.001") if quick else ("1", "0.3", "0.1", "0.03", "0.01", "0.003", "0.001")
@@ -141,8 +141,8 @@ def similarities(
     folder: Path, quick: bool, progress: Progress,
 ) -> Outcome:  # fmt: skip
     """Fig. 2, 5, 9, 10, 11, 16, Tables 2 and 4: G_ReLU and orthogonal similarities between seeds."""
+    from intertwine.comparing.seeds import compare_seeds
     from intertwine.report.experiment_figures import seed_figures
-    from intertwine.similarity.seeds import compare_seeds
 
     nets, splits = load_seeds(model, 3 if quick else pairs + 1, folder, quick, progress)
     cuts = _activations(nets[0], splits)
@@ -167,7 +167,7 @@ def rotations(name: str, title: str, folder: Path, quick: bool, progress: Progre
     """Fig. 4: what later layers lose when a layer is acted on by the group, or by a rotation."""
     from intertwine import trace
     from intertwine.report.similarity_figures import curves
-    from intertwine.stitch import rotate
+    from intertwine.stitching import rotate
 
     trials = 1 if quick else 10
     nets, splits = load_seeds("myrtle-plain", trials, folder, quick, progress)
@@ -208,7 +208,7 @@ def _is_linear(slope: float) -> bool:
 def slopes(name: str, title: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
     """Fig. 8 and Table 3: LeakyReLU nets from slope 1e-4 to 1, where the group becomes GL(n)."""
     from intertwine.report.similarity_figures import curves
-    from intertwine.stitch import stitch_slopes
+    from intertwine.stitching import stitch_slopes
 
     net = _net("resnet20", quick)
     splits = load_net_data(net)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from intertwine.align import InterpolationCurve, LayerConnectivity
+from intertwine.aligning import InterpolationCurve, LayerConnectivity
 from intertwine.report.page import Page
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from intertwine.comparing.experiments import PathPoint, Relation, RepresentationBias, Source
+from intertwine.comparing.seeds import SeedComparison
 from intertwine.report.similarity_figures import curves, heat_map, scatter, title_of
-from intertwine.similarity.experiments import PathPoint, Relation, RepresentationBias, Source
-from intertwine.similarity.seeds import SeedComparison
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

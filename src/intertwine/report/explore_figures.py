@@ -13,8 +13,8 @@ from intertwine.errors import InputError
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from intertwine.explore import Landscape, Topology
-    from intertwine.explore.orbit import Orbit
+    from intertwine.exploring import Landscape, Topology
+    from intertwine.exploring.orbit import Orbit
 
 # The colours of theta_0 ... theta_4 (captions of figures 1, 3 and 4 of GENNI), then one for what comes after.
 MARK_COLOURS = ("#d62728", "#9467bd", "#e6b800", "#8c564b", "#1f77b4", "#444444")

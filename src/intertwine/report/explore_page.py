@@ -14,8 +14,8 @@ from intertwine.report import explore_figures as figures
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from intertwine.explore import Landscape, Topology
-    from intertwine.explore.orbit import Orbit
+    from intertwine.exploring import Landscape, Topology
+    from intertwine.exploring.orbit import Orbit
     from intertwine.report.page import Page
 
 # UMAP needs seconds for thousands of points and minutes for more; a picture needs no more than this.
@@ -71,7 +71,7 @@ def draw_embedding(
     The basis of a plane is orthonormal, so its coefficients and its parameter vectors have the same
     distances and the same embedding (figures 3 and 6 of GENNI).
     """
-    from intertwine.explore import embed
+    from intertwine.exploring import embed
 
     rows, values = figures.epsilon_set(landscape, epsilon, limit)
     if len(rows) < 4:

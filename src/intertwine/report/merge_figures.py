@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from intertwine.merge.experiments import CurvePoint, SwapPath
+    from intertwine.merging.experiments import CurvePoint, SwapPath
 
 SCALE = "Viridis"
 _FRAME = {"template": "plotly_white", "margin": {"l": 60, "r": 20, "t": 40, "b": 50}}

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from intertwine.similarity.statistics import Interval
-from intertwine.similarity.trend import Trend
+from intertwine.comparing.statistics import Interval
+from intertwine.comparing.trend import Trend
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intertwine.similarity.compare import Comparison
-from intertwine.similarity.measures import MEASURES
+from intertwine.comparing.comparison import Comparison
+from intertwine.comparing.measures import MEASURES
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from intertwine.comparing.comparison import Comparison
+from intertwine.comparing.function import Estimate, FunctionalSimilarity
+from intertwine.comparing.measures import MEASURES
 from intertwine.report.page import Page
 from intertwine.report.similarity_figures import comparison_heat_map, matched_curves, title_of
-from intertwine.similarity.compare import Comparison
-from intertwine.similarity.function import Estimate, FunctionalSimilarity
-from intertwine.similarity.measures import MEASURES
 
 _PIXELS = {
     "pool": "means over pixels",

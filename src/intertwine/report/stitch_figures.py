@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from intertwine.stitch.stitching import StitchReport
+from intertwine.stitching.stitching import StitchReport
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

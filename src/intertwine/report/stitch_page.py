@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from intertwine.report.page import Page
 from intertwine.report.stitch_figures import penalty_curves
-from intertwine.stitch.stitching import StitchReport
+from intertwine.stitching.stitching import StitchReport
 
 COLUMNS = ["cut after", "kind", "in a block", "start", "norms reset", "final", "sparsity", "training"]
 

@@ -4,7 +4,7 @@ from intertwine.ir.groups import Group
 from intertwine.symmetry.axes import Axis, Member
 from intertwine.symmetry.symmetry import Symmetry, act, trace
 from intertwine.symmetry.transform import Element
-from intertwine.symmetry.verify import Report, assert_symmetric, verify
+from intertwine.symmetry.verification import Report, assert_symmetric, verify
 
 __all__ = [
     "Axis",

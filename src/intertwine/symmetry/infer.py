@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import fx
 
+from intertwine.graph.export import Traced, where
 from intertwine.ir.ledger import ANY_NONLINEAR, Ids, Ledger
 from intertwine.ir.placing import project
 from intertwine.ir.value import Factor, Value, fixed, parameter
 from intertwine.rules import Context, facts, find_rule
-from intertwine.trace.export import Traced, where
 
 
 @dataclass(frozen=True)

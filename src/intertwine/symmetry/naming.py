@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable
 
 from torch import Tensor, fx
 
+from intertwine.graph.export import Traced, where
 from intertwine.rules import facts
-from intertwine.trace.export import Traced, where
 
 
 def origin(node: fx.Node) -> fx.Node:

@@ -21,13 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import ModelError
+from intertwine.graph.eager import Outcome, run_module, runner
+from intertwine.graph.example import Example, one_row, other_sizes
+from intertwine.graph.export import eval_copy
+from intertwine.graph.run import raised
 from intertwine.symmetry.axes import Axis
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import Action, Element, sample_parts
-from intertwine.trace.eager import Outcome, run_module, runner
-from intertwine.trace.example import Example, one_row, other_sizes
-from intertwine.trace.export import eval_copy
-from intertwine.trace.run import raised
 
 MEMORY = 4_000_000_000  # bytes that copies in float64 may take: the weights, moved ones, and one to work on
 REFUTED = {torch.float64: 1e-8, torch.float32: 1e-2}

@@ -16,12 +16,12 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from intertwine.errors import DataError, ModelError, Unsupported
+from intertwine.graph.export import export
+from intertwine.graph.record import Recorder
 from intertwine.rules import facts
 from intertwine.symmetry.naming import depends_on_input
 from intertwine.symmetry.symmetry import Symmetry
 from intertwine.symmetry.values import Value
-from intertwine.trace.export import export
-from intertwine.trace.record import Recorder
 
 _LAST = torch.channels_last
 

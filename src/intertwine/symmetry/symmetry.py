@@ -16,6 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import InputError, ModelError, NotFound, RefutedClaim
+from intertwine.graph.eager import runner
+from intertwine.graph.example import Example, other_sizes
+from intertwine.graph.export import Traced, export
 from intertwine.ir.groups import Group
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.axes import Axis, Member, build_axes
@@ -34,9 +37,6 @@ from intertwine.symmetry.transform import (
     sample_relabel,
 )
 from intertwine.symmetry.values import Values
-from intertwine.trace.eager import runner
-from intertwine.trace.example import Example, other_sizes
-from intertwine.trace.export import Traced, export
 
 SMALL = 1_000_000  # weights below which two elements are tried at every size
 

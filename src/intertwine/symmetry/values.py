@@ -20,6 +20,7 @@ import numpy as np
 from torch import Tensor
 
 from intertwine.errors import NotFound
+from intertwine.graph.export import Traced
 from intertwine.ir import value as symbolic
 from intertwine.ir.groups import GENERAL, ORTHOGONAL, Group
 from intertwine.rules import facts
@@ -37,7 +38,6 @@ from intertwine.symmetry.naming import (
 )
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import Element
-from intertwine.trace.export import Traced
 
 MAKES = ("out", "bias", "gain", "shift")
 

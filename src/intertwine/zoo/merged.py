@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from intertwine.errors import InputError, ModelError, WeightsError
-from intertwine.merge.storage import MergedRecipe, hash_of, load_merged
+from intertwine.merging.storage import MergedRecipe, hash_of, load_merged
 from intertwine.zoo.sources import Source, resolve
 
 _SAFE = ("zoo:", "torchvision:", "timm:", "hf:", "diffusers:")

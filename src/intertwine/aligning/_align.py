@@ -1,0 +1,199 @@
+"""align(A, B): the group element that brings B onto A, for any architecture.
+
+For models of one orbit it is the element that `intertwine.orbit` finds. For others the search is made in the
+gauge of least norm and in the gauges that the models have, by the whole group and by parts of it; the element
+that brings B closest to A is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from torch import nn
+
+from intertwine.aligning._activations import correlations
+from intertwine.errors import InputError
+from intertwine.orbit import SAME, Matcher, Pairing, Unit, Weights, along, search
+from intertwine.symmetry import Element, Symmetry
+
+By = Literal["weights", "activations", "both"]
+GroupName = Literal["full", "permutation"]
+_PLAIN = "permutations"
+_WORTH = 0.99  # distance, relative to that after permutations, below which more of the group is used
+
+
+@dataclass(frozen=True)
+class AxisMatch:
+    """What was done to one axis. moved: channels that changed place. cosine: mean cosine of the slices of
+    matched channels, before and after."""
+
+    name: str
+    size: int
+    group: str
+    moved: int
+    cosine_before: float
+    cosine_after: float
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """element: g, which brings B onto A. Distances are |A - B| and |A - g B| relative to |A|, over all
+    parameters. candidates: the distance that each part of the group led to; the best is kept."""
+
+    element: Element
+    by: str
+    group: str
+    distance_before: float
+    distance_after: float
+    axes: tuple[AxisMatch, ...]
+    candidates: tuple[tuple[str, float], ...]
+    seed: int
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `intertwine align --json` prints it."""
+        return {
+            "by": self.by,
+            "group": self.group,
+            "seed": self.seed,
+            "distance_before": self.distance_before,
+            "distance_after": self.distance_after,
+            "candidates": [{"moved by": name, "distance": value} for name, value in self.candidates],
+            "axes": [vars(axis) for axis in self.axes],
+            "notes": list(self.notes),
+        }
+
+
+def align(
+    model_a: nn.Module,
+    model_b: nn.Module,
+    symmetry: Symmetry,
+    *,
+    by: By = "weights",
+    group: GroupName = "full",
+    data: Any = None,
+    restarts: int = 3,
+    seed: int = 0,
+) -> Alignment:
+    """The element g of the symmetry group for which g . B is closest to A.
+
+    by: compare channels by their weights, by their activations on `data`, or by both. group: "permutation"
+    leaves scales, signs and matrices alone (matrices become permutations). restarts: random starts besides
+    the first guesses. `act(model_b, result.element)` is the aligned model.
+
+    >>> import torch
+    >>> from intertwine import act, trace
+    >>> mlp = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> symmetry = trace(mlp, torch.zeros(1, 3))
+    >>> align(mlp, act(mlp, symmetry.sample(0)), symmetry).distance_after < 1e-5
+    True
+    """
+    _check(by, group, restarts)
+    pair = Pairing(symmetry, model_a, model_b)
+    extra: Mapping[int, np.ndarray] = {}
+    if by != "weights":
+        if data is None:
+            raise InputError(f"aligning by {by} needs data", do="give inputs of the models")
+        extra = correlations(symmetry, pair.action.forest, (model_a, model_b), data)
+    return _Candidates(pair, by, extra, restarts, seed).best(group)
+
+
+class _Candidates:
+    """Elements that bring B onto A, each by a part of the group. extra: gains by activations, by units."""
+
+    def __init__(
+        self, pair: Pairing, by: By, extra: Mapping[int, np.ndarray], restarts: int, seed: int
+    ) -> None:
+        self.pair, self.by, self.restarts, self.seed = pair, by, restarts, seed
+        self.action, self.units = pair.action, pair.action.forest.units
+        self.alone = by == "activations"
+        self.extra = extra
+
+    def best(self, group: GroupName) -> Alignment:
+        """The element that brings B closest to A."""
+        found: list[tuple[str, float, Element]] = []
+        for name, candidate in self._elements(group):
+            found.append((name, self.pair.distance(candidate), candidate))
+            if found[-1][1] < SAME:
+                break
+        # A larger part of the group must be worth it: single signs of ill-matched channels only add noise.
+        _, least, best = next((row for row in found if row[0] == _PLAIN), found[0])
+        for _, distance, candidate in found:
+            if distance < _WORTH * least:
+                least, best = distance, candidate
+        return self._result(best, group, [(name, value) for name, value, _ in found])
+
+    def _elements(self, group: GroupName) -> Iterator[tuple[str, Element]]:
+        """Elements to choose from. Rescaling makes trained models that are not of one orbit more alike only
+        where their channels differ in scale, so doing without is always a candidate."""
+        pair = self.pair
+        if group == "full":
+            element = None if self.alone else pair.on_orbit()
+            yield "whole group", element or pair.searched(self._matcher, self.restarts, self.seed)
+        yield _PLAIN, self._search(signs=False, rotations=False)
+        turning = self.action.structure.linear or any(k.sign.any() for k in self.action.scales.kinds)
+        if group == "full" and turning:
+            yield "permutations, signs and rotations", self._search()
+
+    def _search(self, signs: bool = True, rotations: bool = True) -> Element:
+        matcher = self._matcher(self.pair.a, signs, rotations)
+        return search(matcher, self.pair.b, self.restarts, self.seed)
+
+    def _matcher(self, target: Weights, signs: bool = True, rotations: bool = True) -> Matcher:
+        extra = self.extra
+        if not self.alone:
+            extra = {unit: self._energy(self.units[unit], target) * table for unit, table in extra.items()}
+        return Matcher(
+            self.action, target, signs=signs, rotations=rotations, extra=extra, alone=self.alone
+        )
+
+    def _energy(self, unit: Unit, target: Weights) -> float:
+        """Mean squared norm of the slices of a channel: what a correlation of 1 is worth beside weights."""
+        spots = [s for s in unit.spots if s.param in self.action.params]
+        return sum(float(s.slices(target[s.param]).square().sum()) for s in spots) / unit.size
+
+    def _result(self, element: Element, group: str, candidates: list[tuple[str, float]]) -> Alignment:
+        pair = self.pair
+        cosines = zip(self._cosines(pair.b), self._cosines(pair.moved(element)), strict=True)
+        axes = tuple(
+            AxisMatch(
+                unit.name, unit.size, str(pair.symmetry.axis(unit.name).group),
+                int((element.relabel[unit.classes] != unit.classes).sum()), before, after,
+            )
+            for unit, (before, after) in zip(self.units, cosines, strict=True)
+        )  # fmt: skip
+        return Alignment(
+            element, self.by, group, pair.distance(), pair.distance(element), axes, tuple(candidates),
+            self.seed,
+        )  # fmt: skip
+
+    def _cosines(self, weights: Weights) -> list[float]:
+        """For every unit the mean over channels of the cosine between slices of A and of `weights`."""
+        sums: dict[tuple[str, int], np.ndarray] = {}
+        structure = self.action.structure
+        for name in sorted(self.action.params):
+            a, b = self.pair.a[name], weights[name]
+            for product in (a * b, a * a, b * b):
+                for dim in (d for d in range(a.dim()) if (name, d) in structure.span):
+                    row = along(product, structure.slots[name, dim].ids.shape, dim)
+                    sums[name, dim] = np.vstack([sums[name, dim], row]) if (name, dim) in sums else row[None]
+        found = []
+        for unit in self.units:
+            spots = [spot for spot in unit.spots if spot.param in self.action.params]
+            both = sum((sums[s.slot][:, s.where].sum(2) for s in spots), start=np.zeros((3, unit.size)))
+            norm = np.sqrt(both[1] * both[2])
+            seen = norm > 0
+            found.append(float((both[0][seen] / norm[seen]).mean()) if seen.any() else float("nan"))
+        return found
+
+
+def _check(by: str, group: str, restarts: int) -> None:
+    if by not in ("weights", "activations", "both"):
+        raise InputError(f"cannot align by {by!r}", do="use weights, activations or both")
+    if group not in ("full", "permutation"):
+        raise InputError(f"unknown group {group!r}", do="use full or permutation")
+    if restarts < 0:
+        raise InputError(f"{restarts} restarts", do="give 0 or more")

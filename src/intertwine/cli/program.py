@@ -1,0 +1,166 @@
+"""Dispatch to the verbs, and turn whatever ends one into a message and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import NoReturn
+
+import intertwine.cli as verbs
+from intertwine.cli.outputs import assert_outputs
+from intertwine.cli.streams import guarded_streams, only_json
+from intertwine.errors import InputError, IntertwineError, ModelError
+from intertwine.interrupts import Terminated, raising_terminated
+from intertwine.text import first_line, shown
+
+# Modules of this package that are shared helpers and not verbs.
+_NOT_VERBS = {"program", "arguments", "output", "outputs", "streams"}
+OUR_BUG = 70  # EX_SOFTWARE of sysexits.h
+INTERRUPTED, TERMINATED = 130, 143
+
+_EPILOG = """\
+intertwine VERB --help shows examples.
+
+exit codes: 0 fine, 1 a verification or a task failed, 2 bad usage or bad input, 3 unsupported,
+  70 a bug of intertwine (--debug shows where), 130 interrupted, 143 terminated
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's, with messages that are safe to show."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(2, f"{self.prog}: error: {_cut(shown(message))}\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole parser: one subparser a verb, in alphabetical order."""
+    parser = Parser(
+        prog="intertwine",
+        description="Infer, prove and use the weight-space symmetries of any PyTorch model.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for info in pkgutil.iter_modules(verbs.__path__):
+        if info.name not in _NOT_VERBS:
+            importlib.import_module(f"intertwine.cli.{info.name}").add_parser(subparsers)
+    for each in [parser, *commands(parser).values()]:
+        # SUPPRESS: the default of a subparser would overwrite what stands before the verb
+        each.add_argument(
+            "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
+        )
+    return parser
+
+
+def commands(parser: argparse.ArgumentParser, prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Parser]:
+    """Every command below a parser: its words, and its own parser.
+
+    >>> ("zoo", "list") in commands(build_parser())
+    True
+    """
+    found: dict[tuple[str, ...], Parser] = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, child in action.choices.items():
+                found |= commands(child, (*prefix, name)) or {(*prefix, name): child}
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    with guarded_streams():
+        try:
+            with raising_terminated():
+                return _run(argv)
+        except Terminated:
+            _say("terminated")
+            return TERMINATED
+        except KeyboardInterrupt:
+            _say("interrupted")
+            return INTERRUPTED
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    debug = False
+    try:
+        try:
+            args = build_parser().parse_args(argv)
+        except SystemExit as end:  # argparse has said what is wrong with the usage, or printed the help
+            sys.stdout.flush()
+            return int(end.code or 0)
+        debug = getattr(args, "debug", False)
+        assert_outputs(args)
+        with only_json() if getattr(args, "json", False) else nullcontext():
+            code = int(args.run(args) or 0)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if debug:
+            _say(traceback.format_exc())
+        return _report(error)
+
+
+def _report(error: BaseException) -> int:
+    """Say what ended the command; the exit code."""
+    known = _as_ours(error)
+    if known is not None:
+        _say(f"{type(known).__name__}: {known}")
+        return known.exit_code
+    _say(
+        f"{type(error).__name__}: {first_line(error)} [{_place(error)}]: this is a bug of intertwine; please "
+        "report this line and the command (--debug shows the traceback)"
+    )
+    return OUR_BUG
+
+
+def _as_ours(error: BaseException) -> IntertwineError | None:
+    """What is not a bug, whoever raised it: our errors, code of others that exits, no memory, no disk."""
+    if isinstance(error, IntertwineError):
+        return error
+    if isinstance(error, SystemExit):  # we never exit in the middle; a return code of 0 would be a lie
+        return ModelError(f"the model's code ended the command: {first_line(error)}", do="remove sys.exit")
+    if isinstance(error, MemoryError) or _is_out_of_memory(error):
+        return InputError(
+            f"the memory is not enough: {first_line(error)}", do="give less data, or smaller inputs"
+        )
+    if isinstance(error, OSError) and error.strerror:
+        named = f"{error.filename}: " if error.filename else ""
+        return InputError(f"{named}{error.strerror}")
+    return None
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """torch has no class of its own for it on the CPU."""
+    text = str(error) if isinstance(error, RuntimeError) else ""
+    return "can't allocate memory" in text or "out of memory" in text
+
+
+def _place(error: BaseException) -> str:
+    """The last line of ours that the error passed through, as `merging/plan.py:88`."""
+    ours = [f for f in _frames(error) if f"{os.sep}intertwine{os.sep}" in f.filename]
+    last = ours[-1] if ours else next(iter(reversed(list(_frames(error)))), None)
+    if last is None:
+        return "?"
+    return f"{last.filename.rpartition(f'{os.sep}intertwine{os.sep}')[2]}:{last.lineno}"
+
+
+def _frames(error: BaseException) -> Iterator[traceback.FrameSummary]:
+    yield from traceback.extract_tb(error.__traceback__)
+
+
+def _say(text: str) -> None:
+    print(shown(text), file=sys.stderr)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 2000 else text[:2000] + f"... ({len(text):,} characters)"

@@ -1,0 +1,159 @@
+"""Run a model over data and hand out its values, batch by batch or all at once.
+
+The model runs in eval mode without gradients, on a graph of its own: the caller's model keeps its mode,
+buffers, hooks and gradients. One trace serves all batches. What data may be: `data.batches`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from intertwine.comparing.features import check_finite
+from intertwine.data.batches import Batches, arguments, count_rows
+from intertwine.errors import NotFound
+from intertwine.graph.export import export
+from intertwine.graph.record import Recorder
+from intertwine.symmetry import Symmetry
+from intertwine.symmetry.values import Value
+
+At = Literal["layers", "all"] | str | Sequence[str]
+WIDEST = 4096  # channels on several dimensions are read as one dimension up to here
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one network computed on one batch: layer -> N x C x (pixels), the output, and the labels if there
+    are any."""
+
+    values: dict[str, Tensor]
+    output: Tensor
+    labels: Tensor | None
+
+
+@dataclass(frozen=True)
+class Features(Mapping[str, Tensor]):
+    """Features of a network on a data set: a mapping layer name -> N x C x (pixels), on the CPU.
+
+    `outputs` are the model's outputs and `labels` the data's, in the same order as the features.
+    """
+
+    layers: dict[str, Tensor]
+    outputs: Tensor
+    labels: Tensor | None = field(default=None)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.layers:
+            raise NotFound(f"no layer named {name!r}", do=f"the layers are {', '.join(self.layers)}")
+        return self.layers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(
+            f"{name}: {'x'.join(map(str, value.shape))}" for name, value in self.layers.items()
+        )
+        return f"Features({shapes})"
+
+
+class Runner:
+    """One network and the values wanted of it; runs any batch on one trace (one for each size of image).
+
+    `at`: "layers" (what a reader would call layers: the value after norm, activation or residual sum), "all"
+    (every value), or names and patterns such as "layer1.*". symmetry: that of the model, if it is known.
+    """
+
+    def __init__(self, model: nn.Module, at: At = "layers", symmetry: Symmetry | None = None) -> None:
+        self.model, self.at = model, at
+        self._graphs: dict[tuple[Any, ...], tuple[Symmetry, Recorder]] = {}
+        if symmetry is not None:
+            recorder = Recorder(symmetry.traced, model)
+            self._graphs[_key([n.meta["val"] for n in recorder.inputs])] = symmetry, recorder
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where the model lives."""
+        first = next(self.model.parameters(), None)
+        return None if first is None else first.device
+
+    def wanted(self, inputs: Any) -> list[Value]:
+        """The values that `at` selects, in the order in which the network computes them."""
+        return select(self._graph(inputs)[0].values.by_input, self.at)
+
+    def run(self, inputs: Any, only: Iterable[str] | None = None) -> tuple[dict[str, Tensor], Tensor]:
+        """Values as inputs x channels x pixels, and the output."""
+        args, kwargs = arguments(inputs)
+        chosen = [v for v in self.wanted(inputs) if only is None or v.name in set(only)]
+        found, output = self._graph(inputs)[1](args, kwargs, [v.node for v in chosen])
+        return {v.name: v.features(found[v.node], WIDEST) for v in chosen}, output
+
+    def over(
+        self, data: Any, *, limit: int | None = None, only: Iterable[str] | None = None
+    ) -> Iterator[Batch]:
+        """Run the network over every batch of `data`."""
+        for inputs, labels in Batches(data, limit=limit, device=self.device):
+            values, output = self.run(inputs, only)
+            yield Batch(values, output, labels)
+
+    def _graph(self, inputs: Any) -> tuple[Symmetry, Recorder]:
+        args, kwargs = arguments(inputs)
+        key = _key([*args, *kwargs.values()])
+        if key not in self._graphs:
+            if count_rows(inputs) == 1:  # with one row, what belongs to different inputs cannot be seen
+                args, kwargs = tree_map(lambda x: torch.cat([x, x]), (args, kwargs))
+            symmetry = Symmetry(export(self.model, args, kwargs))
+            self._graphs[key] = symmetry, Recorder(symmetry.traced, self.model)
+        return self._graphs[key]
+
+
+def _key(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """What a graph depends on: everything about the inputs but their number."""
+    return tuple((tuple(x.shape[1:]), x.dtype) if isinstance(x, Tensor) else x for x in leaves)
+
+
+def collect(model: nn.Module, data: Any, at: At = "layers", *, limit: int | None = None) -> Features:
+    """Every wanted value of `model` on `data`, in memory; `limit` stops after that many inputs.
+
+    >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> collect(net, torch.zeros(6, 3))
+    Features(1: 6x4, 2: 6x2)
+    """
+    kept: dict[str, list[Tensor]] = {}
+    outputs, labels = [], []
+    for batch in Runner(model, at).over(data, limit=limit):
+        for name, value in batch.values.items():
+            check_finite(value, name)
+            kept.setdefault(name, []).append(value.cpu())
+        outputs.append(batch.output.cpu())
+        if batch.labels is not None:
+            labels.append(batch.labels.cpu())
+    layers = {name: torch.cat(values) for name, values in kept.items()}
+    return Features(layers, torch.cat(outputs), torch.cat(labels) if labels else None)
+
+
+def select(values: Sequence[Value], at: At) -> list[Value]:
+    """The values that `at` names; NotFound, with the nearest names, when a name or pattern matches
+    nothing."""
+    if at == "all":
+        return list(values)
+    if at == "layers":
+        return [v for v in values if v.is_layer]
+    patterns = [at] if isinstance(at, str) else list(at)
+    if not patterns:
+        raise NotFound("no layer is named", do=f"the layers are {', '.join(v.name for v in values)}")
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(v.name, pattern) for v in values):
+            raise NotFound(
+                f"no layer named {pattern!r}", do=f"the layers are {', '.join(v.name for v in values)}"
+            )
+    return [v for v in values if any(fnmatch.fnmatchcase(v.name, pattern) for pattern in patterns)]

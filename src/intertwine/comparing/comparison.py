@@ -1,0 +1,420 @@
+"""Compare every layer of one network with every layer of another, and the two as functions, in one pass over
+the data.
+
+Covariance measures stream over all inputs (`stream.Moments`). Kernel measures need N x N matrices and use
+the first `kernel_inputs` inputs; layers are collected in groups that fit `memory`, one pass a group.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from intertwine.comparing.collecting import At, Batch, Runner
+from intertwine.comparing.features import FEWEST_INPUTS, PIXELS, Pixels, check_pixels, rows
+from intertwine.comparing.function import FunctionalSimilarity, Kind, Outputs
+from intertwine.comparing.kernels import TILE
+from intertwine.comparing.measures import Measure, find_measure, measure_for
+from intertwine.comparing.statistics import Interval, half_sample_interval
+from intertwine.comparing.stream import Moments
+from intertwine.data.batches import Batches
+from intertwine.errors import DataError, InputError, NotFound
+from intertwine.ir.groups import Group
+from intertwine.symmetry import Symmetry
+
+Progress = Callable[[str, int], None]  # (what, inputs done so far)
+_Summaries = dict[tuple[str, str], Tensor | DataError]  # (measure, layer) -> what is kept of the layer
+KERNEL_INPUTS = 1000
+MEMORY = 2**31
+PARTS = 16  # parts of the data whose halves give the intervals
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """values[measure][i, j]: similarity of layer i of A with layer j of B; NaN only where `notes` says
+    why."""
+
+    layers_a: tuple[str, ...]
+    layers_b: tuple[str, ...]
+    values: dict[str, np.ndarray]
+    pixels: dict[str, str]
+    inputs: dict[str, int]
+    intervals: dict[str, dict[str, Interval]]
+    function: FunctionalSimilarity | None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures computed, in the order asked for."""
+        return tuple(self.values)
+
+    def matched(self, measure: str) -> list[tuple[str, str, float]]:
+        """(layer of A, layer of B, value): layers of the same name, or else each layer of A with its most
+        similar one."""
+        grid = self._grid(measure)
+        if self.layers_a == self.layers_b:
+            return [(p, p, float(grid[i, i])) for i, p in enumerate(self.layers_a)]
+        best = [int(np.argmax(np.nan_to_num(row, nan=-np.inf))) for row in grid]
+        return [
+            (p, self.layers_b[j], float(grid[i, j]))
+            for i, (p, j) in enumerate(zip(self.layers_a, best, strict=True))
+        ]
+
+    def identification(self, measure: str) -> float:
+        """Share of layers of A whose most similar layer of B has the same name (section 6.1 of Kornblith et
+        al.)."""
+        if self.layers_a != self.layers_b:
+            raise InputError("layer identification needs two networks with the same layers")
+        best = np.argmax(np.nan_to_num(self._grid(measure), nan=-np.inf), axis=1)
+        return float(np.mean(best == np.arange(len(best))))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; an undefined value is null."""
+        return {
+            "layers_a": list(self.layers_a),
+            "layers_b": list(self.layers_b),
+            "measures": {
+                name: {
+                    "pixels": self.pixels[name],
+                    "inputs": self.inputs[name],
+                    "values": [[None if math.isnan(v) else float(v) for v in row] for row in grid],
+                    "intervals": {
+                        layer: {"value": i.value, "low": i.low, "high": i.high, "level": i.level}
+                        for layer, i in self.intervals.get(name, {}).items()
+                    },
+                }
+                for name, grid in self.values.items()
+            },
+            "function": None if self.function is None else self.function.to_dict(),
+            "notes": list(self.notes),
+        }
+
+    def _grid(self, measure: str) -> np.ndarray:
+        if measure not in self.values:
+            raise NotFound(f"{measure!r} was not computed", do=f"computed: {', '.join(self.values)}")
+        return self.values[measure]
+
+
+def compare(
+    model_a: nn.Module,
+    model_b: nn.Module,
+    data: Any,
+    measures: Sequence[str] | str = ("cka",),
+    *,
+    at: At = "layers",
+    at_b: At | None = None,
+    data_b: Any = None,
+    pixels: Pixels | None = None,
+    symmetry: Symmetry | None = None,
+    kernel_inputs: int = KERNEL_INPUTS,
+    memory: int = MEMORY,
+    function: bool = True,
+    intervals: bool = True,
+    kind: Kind = "logits",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Comparison:
+    """All layers of A against all layers of B under each measure, with intervals, and the two as functions.
+
+    `data` must be re-iterable when a kernel measure is asked for. `data_b` gives network B its own form of
+    the same inputs (another normalisation, say). `pixels` overrides the treatment of maps: by default CKA
+    and CCA stream means over pixels ("pool"), Procrustes streams pixels ("samples", eq. D.2), kernels sum
+    over pixels ("flatten"). "flatten" turns linear CKA into a kernel measure. `"auto"` among the measures
+    takes, for each layer of A, the measure of the group that acts there. symmetry: that of A, if it is known
+    already. `intervals=False` skips the intervals.
+
+    >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> result = compare(net, net, torch.randn(40, 3), ["cka", "procrustes-grelu"])
+    >>> [(a, b, round(value, 6)) for a, b, value in result.matched("cka")]
+    [('1', '1', 1.0), ('2', '2', 1.0)]
+    """
+    names = [measures] if isinstance(measures, str) else list(measures)
+    if pixels is not None:
+        check_pixels(pixels)
+    plan = [_Planned.of(name, pixels) for name in names if name != "auto"]
+    a, b = Runner(model_a, at, symmetry), Runner(model_b, at if at_b is None else at_b)
+    groups: list[Group] = []
+    if "auto" in names:
+        first, data = _first(a, data)
+        groups = [value.group for value in a.wanted(first)]
+        plan += [_Planned.of(name, pixels, precise=True) for name in dict.fromkeys(map(measure_for, groups))]
+    plan = list({p.measure.name: p for p in plan}.values())
+    second = data if data_b is None else data_b
+    grids = _Grids(plan, notes=[])
+    outputs = Outputs(kind) if function else None
+    outputs = _stream(a, b, data, second, plan, grids, outputs, intervals, memory, progress)
+    _run_kernels(a, b, data, second, plan, grids, kernel_inputs, memory, progress)
+    if "auto" in names:
+        grids.add_auto(groups)
+    wanted = {name: grids.values[name] for name in names}
+    return Comparison(
+        layers_a=grids.layers[0],
+        layers_b=grids.layers[1],
+        values=wanted,
+        pixels={name: grids.pixels.get(name, "by layer") for name in names},
+        inputs={name: grids.inputs.get(name, max(grids.inputs.values())) for name in names},
+        intervals={name: grids.intervals.get(name, {}) for name in names},
+        function=None if outputs is None else outputs.result(seed=seed),
+        notes=tuple(grids.notes),
+    )
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A measure and what becomes of pixels in this comparison.
+
+    precise: a Procrustes distance is the root of a difference; to tell 0 from 1e-6 it needs float64.
+    """
+
+    measure: Measure
+    pixels: Pixels
+    streams: bool
+    precise: bool = False
+
+    @classmethod
+    def of(cls, name: str, pixels: Pixels | None, precise: bool = False) -> _Planned:
+        measure = find_measure(name)
+        if measure.streams and not (pixels == "flatten" and measure.prepare is not None):
+            treatment = pixels if pixels in ("pool", "samples") else measure.streamed
+            return cls(measure, treatment, True, precise or measure.needs_precision)
+        return cls(measure, "pool" if pixels == "pool" else "flatten", False)
+
+
+class _Grids:
+    """The result while it grows."""
+
+    def __init__(self, plan: list[_Planned], notes: list[str]) -> None:
+        self.layers: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self.values: dict[str, np.ndarray] = {}
+        self.intervals: dict[str, dict[str, Interval]] = {}
+        self.pixels: dict[str, str] = {p.measure.name: p.pixels for p in plan}
+        self.inputs: dict[str, int] = {}
+        self.notes = notes
+
+    def fill(self, measure: str, value: Callable[[str, str], float]) -> None:
+        """Every pair of layers; a pair without a value is NaN, with a note."""
+        grid = np.full((len(self.layers[0]), len(self.layers[1])), np.nan)
+        for (i, p), (j, q) in itertools.product(enumerate(self.layers[0]), enumerate(self.layers[1])):
+            try:
+                grid[i, j] = value(p, q)
+            except DataError as error:
+                self.notes.append(f"{measure}, {p} with {q}: {error.what}")
+        self.values[measure] = grid
+
+    def add_auto(self, groups: list[Group]) -> None:
+        """Row i of "auto" is row i of the measure of the group of layer i."""
+        chosen = [measure_for(group) for group in groups]
+        self.values["auto"] = np.stack([self.values[m][i] for i, m in enumerate(chosen)])
+        self.notes += [
+            f"auto, {p}: {m} ({g})" for p, m, g in zip(self.layers[0], chosen, groups, strict=True)
+        ]
+
+
+def _stream(
+    a: Runner,
+    b: Runner,
+    data: Any,
+    data_b: Any,
+    plan: list[_Planned],
+    grids: _Grids,
+    outputs: Outputs | None,
+    intervals: bool,
+    memory: int,
+    progress: Progress | None,
+) -> Outputs | None:
+    """One pass: moments for every treatment of pixels, in parts for the intervals, and the outputs."""
+    streamed = [p for p in plan if p.streams]
+    treatments = [t for t in PIXELS if any(p.pixels == t for p in streamed)]
+    wholes = {t: _moments(t, streamed) for t in treatments}
+    parts = {t: [_moments(t, streamed, matched=True) for _ in range(PARTS)] for t in treatments}
+    done = 0
+    for number, (left, right) in enumerate(_paired(a, b, data, data_b, None, () if not streamed else None)):
+        grids.layers = tuple(left.values), tuple(right.values)
+        if number == 0:
+            _check_memory(left.values, right.values, len(treatments), memory)
+        for treatment in treatments:
+            wholes[treatment].update(left.values, right.values)
+            if intervals and grids.layers[0] == grids.layers[1]:
+                _update_parts(parts[treatment], number, left.values, right.values)
+        if outputs is not None:
+            try:
+                outputs.update(left.output, right.output, left.labels)
+            except DataError as error:
+                grids.notes.append(f"functions not compared: {error.what}")
+                outputs = None
+        done += len(left.output)
+        if progress is not None:
+            progress("layers and outputs", done)
+    if done < FEWEST_INPUTS:
+        raise DataError(f"{done} inputs are too few", do=f"give at least {FEWEST_INPUTS}")
+    for item in streamed:
+        _read(item, wholes[item.pixels], [m for m in parts[item.pixels] if m.images], grids)
+    return outputs
+
+
+def _update_parts(parts: list[Moments], number: int, a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+    """Deal pieces of each batch out to the parts; the first batches reach all parts, so little data does."""
+    count = len(next(iter(a.values())))
+    pieces = PARTS if number < 4 else 4
+    for piece, rows_of in enumerate(torch.arange(count).chunk(pieces)):
+        where = slice(int(rows_of[0]), int(rows_of[-1]) + 1)
+        part = parts[(pieces * number + piece) % len(parts)]
+        part.update({n: v[where] for n, v in a.items()}, {n: v[where] for n, v in b.items()})
+
+
+def _check_memory(a: dict[str, Tensor], b: dict[str, Tensor], copies: int, memory: int) -> None:
+    widths = [sum(v.shape[1] for v in side.values()) for side in (a, b)]
+    needed = 8 * widths[0] * widths[1] * copies
+    if needed > memory:
+        raise InputError(
+            f"moments of {widths[0]} with {widths[1]} channels need {needed / 2**30:.1f} GB",
+            do="choose fewer layers with `at`, or raise `memory`",
+        )
+
+
+def _moments(treatment: Pixels, streamed: list[_Planned], *, matched: bool = False) -> Moments:
+    mine = [p for p in streamed if p.pixels == treatment]
+    return Moments(
+        pixels=treatment,
+        precise=any(p.precise for p in mine),
+        debiased=any(p.measure.debiased for p in mine),
+        matched=matched,
+    )
+
+
+def _read(item: _Planned, whole: Moments, parts: list[Moments], grids: _Grids) -> None:
+    """Values from the whole; intervals of matched layers from random halves of the parts."""
+    name = item.measure.name
+    grids.inputs[name] = whole.images
+    grids.fill(name, lambda p, q: item.measure.of_moments(whole.pair(p, q)))
+    if grids.layers[0] != grids.layers[1] or len(parts) < 8:
+        return
+    random = np.random.default_rng(0)
+    intervals = grids.intervals.setdefault(name, {})
+    chosen = [random.permutation(len(parts))[: len(parts) // 2] for _ in range(40)]
+    for i, layer in enumerate(grids.layers[0]):
+        if np.isnan(grids.values[name][i, i]):
+            continue
+        first = parts[0].pair(layer, layer).xy
+        pairs = [part.pair(layer, layer).about(first.origin_x, first.origin_y) for part in parts]
+        halves = []
+        for half in chosen:
+            total = pairs[half[0]]
+            for j in half[1:]:
+                total = total + pairs[j]
+            halves.append(item.measure.of_moments(total))
+        intervals[layer] = half_sample_interval(float(grids.values[name][i, i]), halves)
+
+
+def _paired(
+    a: Runner, b: Runner, data: Any, data_b: Any, limit: int | None, only: Iterable[str] | None
+) -> Iterable[tuple[Batch, Batch]]:
+    """Batches of both networks side by side. When both read the same data it is read once."""
+    if data is data_b:
+        for inputs, labels in Batches(data, limit=limit, device=a.device):
+            yield Batch(*a.run(inputs, only), labels), Batch(*b.run(inputs, only), labels)
+        return
+    runs = (runner.over(source, limit=limit, only=only) for runner, source in ((a, data), (b, data_b)))
+    for left, right in itertools.zip_longest(*runs):
+        if left is None or right is None or len(left.output) != len(right.output):
+            raise DataError(
+                "the two data sets do not pair up batch by batch",
+                do="give both the same inputs in the same order",
+            )
+        yield left, right
+
+
+def _first(runner: Runner, data: Any) -> tuple[Any, Any]:
+    """The first inputs, and the data with them still in it (an iterator can be read only once)."""
+    source = iter(data) if isinstance(data, Iterator) else None
+    if source is None:
+        return next(iter(Batches(data, device=runner.device)), (None, None))[0], data
+    head = next(source, None)
+    if head is None:
+        raise DataError("the data set is empty")
+    return next(iter(Batches([head], device=runner.device)))[0], itertools.chain([head], source)
+
+
+def _run_kernels(
+    a: Runner,
+    b: Runner,
+    data: Any,
+    data_b: Any,
+    plan: list[_Planned],
+    grids: _Grids,
+    inputs: int,
+    memory: int,
+    progress: Progress | None,
+) -> None:
+    """Summaries (kernels, ranks, neighbours) of every layer on the first inputs, then every pair of them."""
+    planned = [p for p in plan if not p.streams]
+    if not planned:
+        return
+    if inputs < FEWEST_INPUTS:
+        raise InputError(f"{inputs} inputs for kernel measures", do=f"give at least {FEWEST_INPUTS}")
+    summaries: list[_Summaries] = [{}, {}]
+    layers: list[tuple[str, ...]] = []
+    count = 0
+    for side, (runner, source) in enumerate(((a, data), (b, data_b))):
+        groups = _groups(runner, source, inputs, memory)
+        layers.append(tuple(itertools.chain.from_iterable(groups)))
+        for group in groups:
+            kept: dict[str, list[Tensor]] = {name: [] for name in group}
+            for batch in runner.over(source, limit=inputs, only=group):
+                for name, value in batch.values.items():
+                    kept[name].append(value)
+            for name in group:
+                features = torch.cat(kept.pop(name))
+                count = len(features)
+                for item in planned:
+                    summaries[side][item.measure.name, name] = _summary(item, features)
+                if progress is not None:
+                    progress(f"kernels of {name}", count)
+    if count < FEWEST_INPUTS:
+        raise DataError(f"{count} inputs are too few", do=f"give at least {FEWEST_INPUTS}")
+    grids.layers = layers[0], layers[1]
+    for item in planned:
+        name = item.measure.name
+        grids.inputs[name] = count
+        grids.fill(name, partial(_between, item, summaries[0], summaries[1]))
+
+
+def _summary(item: _Planned, features: Tensor) -> Tensor | DataError:
+    try:
+        return item.measure.summary(rows(features, "pool") if item.pixels == "pool" else features)
+    except DataError as error:
+        return error
+
+
+def _between(item: _Planned, of_a: _Summaries, of_b: _Summaries, p: str, q: str) -> float:
+    x, y = of_a[item.measure.name, p], of_b[item.measure.name, q]
+    if isinstance(x, DataError):
+        raise x
+    if isinstance(y, DataError):
+        raise y
+    return item.measure.between_summaries(x, y)
+
+
+def _groups(runner: Runner, data: Any, inputs: int, memory: int) -> list[list[str]]:
+    """Layers in order, cut so that the features of a group fit `memory` (float32, with room for tiles)."""
+    first, _ = next(iter(Batches(data, limit=inputs, device=runner.device)), (None, None))
+    if first is None:
+        raise DataError("the data set is empty")
+    groups: list[list[str]] = [[]]
+    used = 0
+    for value in runner.wanted(first):
+        size = 4 * math.prod(value.shape[1:]) * (inputs + 2 * TILE)
+        if groups[-1] and used + size > memory:
+            groups.append([])
+            used = 0
+        groups[-1].append(value.name)
+        used += size
+    return groups

@@ -1,0 +1,116 @@
+"""Run a module itself in float64: other weights, every cast inside raised, always the same random numbers.
+
+Models that cast to float32 inside (most RMS norms in transformers) would hide errors below 1e-7; here every
+floating-point dtype that an op asks for is replaced by the one wanted, while the module runs as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from intertwine.graph.example import Example
+
+
+class _Precise(TorchDispatchMode):
+    """Every op in one precision."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = tree_map(self._raised, (args, kwargs or {}))
+        return tree_map(self._raised, func(*given[0], **given[1]))
+
+    def _raised(self, x: Any) -> Any:
+        if isinstance(x, torch.dtype):
+            return self.dtype if x.is_floating_point else x
+        # Operands that are written in place must stay the tensors that they are.
+        if isinstance(x, Tensor) and x.is_floating_point() and x.dtype != self.dtype:
+            return x.to(self.dtype)
+        return x
+
+
+class _Instead(TorchFunctionMode):
+    """Parameters, by identity, are replaced when a function reads them."""
+
+    def __init__(self, instead: Mapping[int, Callable[[], Tensor]]) -> None:
+        super().__init__()
+        self.instead = instead
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = tree_map(self._replaced, (args, kwargs or {}))
+        return func(*given[0], **given[1])
+
+    def _replaced(self, x: Any) -> Any:
+        return self.instead[id(x)]() if id(x) in self.instead else x
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call leaves behind: its floating-point outputs, and the buffers that it wrote by name."""
+
+    outputs: list[Tensor]
+    written: dict[str, Tensor]
+
+
+@torch.no_grad()
+def run_module(
+    module: nn.Module,
+    example: Example,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    instead: Mapping[int, Callable[[], Tensor]] | None = None,
+) -> Outcome:
+    """Run a module that is not the caller's, whose buffers are in `dtype`; what it writes is put back.
+
+    instead: id of a parameter -> what to read in its place. The caller's random state is untouched.
+    """
+    before = {name: b.clone() for name, b in module.named_buffers()}
+    inputs = example.map(lambda x: x.detach().to(dtype if x.is_floating_point() else x.dtype, copy=True))
+    with torch.random.fork_rng(devices=_devices(module)):
+        torch.manual_seed(seed)
+        with _Instead(instead) if instead else nullcontext(), _Precise(dtype):
+            outputs = module(*inputs.args, **inputs.kwargs)
+    written = {}
+    for name, buffer in module.named_buffers():
+        if name in before and not torch.equal(buffer, before[name]):
+            written[name] = buffer.detach().clone()
+            buffer.data = before[name]
+    leaves = [x for x in tree_flatten(_plain(outputs))[0] if isinstance(x, Tensor)]
+    return Outcome([x.detach() for x in leaves if x.is_floating_point() or x.is_complex()], written)
+
+
+def _plain(outputs: Any) -> Any:
+    """Outputs of transformers are mappings of their own kind; caches and the like are left out."""
+    return dict(outputs) if isinstance(outputs, Mapping) else outputs
+
+
+def _devices(module: nn.Module) -> list[torch.device]:
+    return list({p.device for p in module.parameters() if p.device.type == "cuda"})
+
+
+def runner(run: Callable[[Example], Outcome]) -> Callable[[Example], bool]:
+    """example -> whether the model takes it."""
+
+    def runs(example: Example) -> bool:
+        try:
+            run(example)
+        except (Exception, SystemExit):  # whatever a forward raises on a size that it does not take
+            return False
+        return True
+
+    return runs

@@ -1,0 +1,218 @@
+"""model + example -> a flat ATen graph with shapes and state-dict names. The only user of torch.export.
+
+The graph is that of the model in eval mode, functionalised, with no op decomposed. The caller's model is
+copied first: its weights, mode, hooks and gradients are never touched.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.export.graph_signature import OutputKind
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+from torch.utils._pytree import tree_leaves
+
+from intertwine.errors import ExportFailed, ModelError
+from intertwine.graph.example import Example, describe
+from intertwine.text import first_line
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An exported graph and what its placeholders are.
+
+    weights: placeholder -> state-dict name of a float tensor that may be acted on.
+    alias: every state-dict name -> the first name of the same tensor (tied weights).
+    written: number of an output -> state-dict name of the buffer that forward writes it into.
+    example: the arguments that it was exported on; others must have their shapes.
+    containers: paths of the modules that hold others.
+    """
+
+    graph: fx.Graph
+    module: fx.GraphModule
+    weights: Mapping[str, str]
+    alias: Mapping[str, str]
+    constants: Mapping[str, torch.Tensor]
+    written: Mapping[int, str]
+    example: Example
+    containers: frozenset[str] = frozenset()
+
+
+def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Traced:
+    """Export `model` on example arguments; raises `ExportFailed` or `ModelError` with the reason."""
+    check_model(model)
+    inputs, named = tuple(args), dict(kwargs or {})
+    _assert_runs(model, inputs, named)
+    copied = eval_copy(model, share=True)
+    try:
+        with torch.no_grad(), _quiet(), torch.random.fork_rng(devices=[]):
+            program = torch.export.export(copied, inputs, named, strict=False).run_decompositions({})
+    except Exception as error:
+        raise ExportFailed(
+            f"torch.export cannot trace the model: {first_line(error)}",
+            where=type(model).__name__,
+            so="its symmetries cannot be inferred",
+            do=_advice(error),
+        ) from error
+    signature = program.graph_signature
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    alias = _aliases(copied)
+    kept = set(copied.state_dict(keep_vars=True))
+    state = {
+        **dict(copied.named_parameters(remove_duplicate=False)),
+        **dict(copied.named_buffers(remove_duplicate=False)),
+    }
+    weights, constants = {}, {}
+    for placeholder, name in names.items():
+        tensor = state[name]
+        if name in kept and tensor.is_floating_point():
+            weights[placeholder] = alias[name]
+        else:
+            constants[placeholder] = tensor
+    for placeholder, name in signature.inputs_to_lifted_tensor_constants.items():
+        constants[placeholder] = program.constants[name]
+    written = {
+        k: alias[spec.target]
+        for k, spec in enumerate(signature.output_specs)
+        if spec.kind is OutputKind.BUFFER_MUTATION and spec.target in alias
+    }
+    containers = frozenset(path for path, module in copied.named_modules() if list(module.children()))
+    given = Example(inputs, named)
+    return Traced(program.graph, program.graph_module, weights, alias, constants, written, given, containers)
+
+
+def _advice(error: BaseException) -> str:
+    """What to do about a forward that torch.export cannot trace."""
+    text = f"{type(error).__name__} {error}"
+    if "DataDependent" in text or "data-dependent" in text:
+        return "remove data-dependent control flow from forward, or trace a submodule"
+    if "require grad" in text or "autograd" in text:
+        return "forward computes gradients itself; trace the part of the model that they are taken of"
+    return "trace a submodule that it can trace"
+
+
+def _assert_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Tell a wrong example from a model that cannot be exported, before torch.export complains at length.
+
+    On a copy of its own: a first run may fill caches, which would then be exported as constants.
+    """
+    if any(p.device.type == "meta" for p in model.parameters()):
+        return
+    copied = eval_copy(model, share=True)
+    try:
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+            warnings.simplefilter("ignore")
+            try:
+                with torch.no_grad():
+                    output = copied(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+            except RuntimeError:  # a forward that takes gradients itself
+                output = copied(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+    except (Exception, SystemExit) as error:  # a forward that calls sys.exit must not end the command with 0
+        raise ModelError(
+            f"the model does not run on the example: {first_line(error)}",
+            where=type(model).__name__ + ", example " + describe(args or kwargs),
+            do="give an example that fits (--input 1x3x32x32)",
+        ) from error
+    if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(output)):
+        raise ModelError(
+            f"the model returns no tensor but {type(output).__name__}",
+            where=type(model).__name__,
+            do="return a tensor, or a tuple or dict of them",
+        )
+
+
+def eval_copy(model: nn.Module, share: bool = False) -> nn.Module:
+    """A deep copy in eval mode. Forward hooks are part of what a model computes, so they stay.
+
+    share: the copy has the caller's own parameters, for those who never write them. Key-value caches of
+    language models are switched off in the copy: they are outputs that nobody asked for.
+    """
+    own = model.parameters() if share else ()
+    try:
+        copied = copy.deepcopy(model, {id(tensor): tensor for tensor in own})
+        # Through train mode: modules that keep what they computed in eval mode forget it there.
+        copied.train().eval()
+    except Exception as error:
+        raise ModelError(
+            f"the model cannot be copied: {first_line(error)}",
+            where=type(model).__name__,
+            so="it cannot be traced without touching it",
+            do="use torch.nn.utils.parametrizations in place of the old weight_norm and spectral_norm",
+        ) from error
+    for module in copied.modules():
+        config = getattr(module, "config", None)
+        if config is not None and getattr(config, "use_cache", None) is True:
+            config.use_cache = False
+    return copied
+
+
+def check_model(model: nn.Module) -> None:
+    """Raise `ModelError` for what no later step can handle: zero-width layers and non-finite weights."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"expected a torch.nn.Module, got {type(model).__name__}")
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if not isinstance(tensor, torch.Tensor):
+            continue  # what get_extra_state returns
+        if isinstance(tensor, (UninitializedBuffer, UninitializedParameter)):
+            raise ModelError(
+                f"{name} has no shape yet: it belongs to a lazy module",
+                so="there is nothing to infer on it",
+                do="run the model once on an example first",
+            )
+        if tensor.numel() == 0 and tensor.dim() > 0:
+            raise ModelError(
+                f"{name} has shape {tuple(tensor.shape)}: a layer of width zero",
+                so="there is nothing to infer on it",
+                do="remove the layer",
+            )
+        if not tensor.is_floating_point() or tensor.device.type == "meta":
+            continue
+        # Buffers may be infinite: attention masks, and the bounds of a clamp that never binds.
+        healthy = torch.isfinite(tensor) if name in parameters else ~torch.isnan(tensor)
+        if not healthy.all():
+            raise ModelError(
+                f"{name} holds NaN or infinite values",
+                so="no symmetry of this model can be verified",
+                do="load a healthy checkpoint",
+            )
+
+
+def where(node: fx.Node) -> str:
+    """The module path that a node comes from, such as `layer1.0.conv1`."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = list(stack.values())[-1][0] if stack else ""
+    return path.removeprefix("L['self'].").removeprefix("L['self']") or "(top)"
+
+
+def _aliases(model: nn.Module) -> dict[str, str]:
+    first: dict[int, str] = {}
+    alias: dict[str, str] = {}
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    for name, tensor in named:
+        alias[name] = first.setdefault(id(tensor), name)
+    return alias
+
+
+@contextmanager
+def _quiet() -> Any:
+    """torch.export warns and logs about things that are none of the user's business here.
+
+    Its many loggers have levels of their own; what it raises is all that we report.
+    """
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

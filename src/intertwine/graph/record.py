@@ -1,0 +1,81 @@
+"""Run an exported graph on any number of inputs and keep some of its values.
+
+A graph is made for one number of rows. More rows go through it in pieces, and the last piece is filled up
+with copies of its rows, whose results are dropped: one export serves all batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_flatten
+
+from intertwine.graph.export import Traced
+
+
+class Recorder:
+    """The graph of `traced` with the weights of one model."""
+
+    def __init__(self, traced: Traced, model: nn.Module) -> None:
+        self.traced = traced
+        state = {
+            **dict(model.named_parameters(remove_duplicate=False)),
+            **dict(model.named_buffers(remove_duplicate=False)),
+        }
+        self.fixed: dict[str, Tensor] = {node: state[name].detach() for node, name in traced.weights.items()}
+        self.fixed.update(traced.constants)
+        self.inputs = [
+            n for n in traced.graph.nodes if n.op == "placeholder" and n.name not in self.fixed
+        ]
+        self.batch = rows_of([n.meta.get("val") for n in self.inputs])
+
+    def __call__(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, wanted: Collection[str]
+    ) -> tuple[dict[str, Tensor], Any]:
+        """The values of the wanted nodes and the model's (first) output, without gradients."""
+        leaves = tree_flatten((tuple(args), dict(kwargs or {})))[0]
+        rows = rows_of(leaves)
+        if rows == self.batch:
+            return self._run(leaves, wanted)
+        parts = []
+        for start in range(0, rows, self.batch):
+            index = torch.arange(start, min(start + self.batch, rows))
+            fill = index[torch.arange(self.batch) % len(index)]
+            chosen = [x[fill.to(x.device)] if _has_rows(x, rows) else x for x in leaves]
+            found, output = self._run(chosen, wanted)
+            parts.append(({n: v[: len(index)] for n, v in found.items()}, output[: len(index)]))
+        values = {name: torch.cat([found[name] for found, _ in parts]) for name in wanted}
+        return values, torch.cat([output for _, output in parts])
+
+    @torch.no_grad()
+    def _run(self, leaves: Sequence[Any], wanted: Collection[str]) -> tuple[dict[str, Tensor], Any]:
+        given = iter(leaves)
+        placeholders = [n.name for n in self.traced.graph.nodes if n.op == "placeholder"]
+        values = [self.fixed[name] if name in self.fixed else next(given) for name in placeholders]
+        keeper = _Keeper(self.traced, set(wanted))
+        output = keeper.run(*values, enable_io_processing=False)
+        return keeper.found, output[0] if isinstance(output, (tuple, list)) and output else output
+
+
+class _Keeper(fx.Interpreter):
+    def __init__(self, traced: Traced, wanted: set[str]) -> None:
+        super().__init__(traced.module, graph=traced.graph)
+        self.wanted, self.found = wanted, dict[str, Tensor]()
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if n.name in self.wanted:
+            self.found[n.name] = result
+        return result
+
+
+def rows_of(leaves: Sequence[Any]) -> int:
+    """The number of inputs in flattened arguments: the first size of the first tensor."""
+    return next((int(x.shape[0]) for x in leaves if isinstance(x, Tensor) and x.ndim), 0)
+
+
+def _has_rows(x: Any, rows: int) -> bool:
+    return isinstance(x, Tensor) and x.ndim > 0 and x.shape[0] == rows

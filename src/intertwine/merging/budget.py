@@ -1,0 +1,127 @@
+"""Sizes of a model as a function of the widths of its axes, and the best widths for a budget.
+
+Every merge has a cost that is comparable across axes; the one with the least cost for each parameter (or
+FLOP) that it saves is done next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor, fx, nn
+
+from intertwine.errors import InputError
+from intertwine.merging.plan import AxisPlan, MergePlan
+from intertwine.rules import facts
+from intertwine.symmetry import Symmetry
+
+STEPS = 64  # an axis is narrowed by 1/64 of its width at a time
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight's shape, its cost for each entry, and the axes on its dimensions: (dim, axis, copies)."""
+
+    shape: tuple[int, ...]
+    price: float
+    carries: tuple[tuple[int, str, int], ...]
+
+    def size(self, removed: Mapping[str, int]) -> float:
+        """Price times entries once so many channels of each axis are gone."""
+        shape = list(self.shape)
+        for dim, axis, copies in self.carries:
+            shape[dim] -= removed.get(axis, 0) * copies
+        return self.price * math.prod(shape)
+
+
+class Sizes:
+    """Parameters or FLOPs of a model by the number of channels removed from each axis."""
+
+    def __init__(
+        self, model: nn.Module, symmetry: Symmetry, plan: MergePlan, what: str = "parameters"
+    ) -> None:
+        carries: dict[str, list[tuple[int, str, int]]] = {}
+        for axis in plan.axes:
+            for part in axis.places:
+                copies = 1 if part.where is None else len(part.where[0])
+                carries.setdefault(part.param, []).append((part.dim, axis.name, copies))
+        prices = None if what == "parameters" else entry_flops(symmetry)
+        self.weights = {
+            name: Weight(
+                tuple(p.shape), 1.0 if prices is None else prices.get(name, 0.0), tuple(carries.get(name, ()))
+            )
+            for name, p in model.named_parameters()
+        }
+        self.by_axis: dict[str, list[Weight]] = {}
+        for weight in self.weights.values():
+            for axis_name in {axis for _, axis, _ in weight.carries}:
+                self.by_axis.setdefault(axis_name, []).append(weight)
+
+    def total(self, removed: Mapping[str, int]) -> float:
+        """Size of the whole model."""
+        return sum(w.size(removed) for w in self.weights.values())
+
+    def saved(self, axis: str, step: int, removed: Mapping[str, int]) -> float:
+        """What removing `step` more channels of an axis saves."""
+        after = {**removed, axis: removed.get(axis, 0) + step}
+        return sum(w.size(removed) - w.size(after) for w in self.by_axis.get(axis, ()))
+
+
+def entry_flops(symmetry: Symmetry) -> dict[str, float]:
+    """Weight -> FLOPs for each of its entries: 2 for each output position that it is used at."""
+    traced = symmetry.traced
+    out: dict[str, float] = {}
+    for node in traced.graph.nodes:
+        if node.op != "call_function":
+            continue
+        value, rows = node.meta.get("val"), facts(node).rows
+        if rows is None or not isinstance(value, Tensor):
+            continue
+        weight = node.args[1]
+        if isinstance(weight, fx.Node) and weight.name in traced.weights:
+            uses = int(value.numel()) / int(value.shape[rows])
+            param = traced.weights[weight.name]
+            out[param] = out.get(param, 0.0) + 2.0 * uses
+    return out
+
+
+def fit_budget(plan: MergePlan, sizes: Sizes, share: float, what: str) -> MergePlan:
+    """The plan cut so that at most `share` of the size is left, at the least total cost."""
+    if not 0 < share <= 1:
+        raise InputError(f"the target is {share}, not a share above 0 and up to 1")
+    removed: dict[str, int] = {a.name: 0 for a in plan.axes}
+    size = full = sizes.total(removed)
+    while size > share * full:
+        best: tuple[float, str, int, float] | None = None
+        for axis in plan.axes:
+            step = min(
+                max(1, (axis.size - removed[axis.name]) // STEPS), len(axis.merges) - removed[axis.name]
+            )
+            if step < 1:
+                continue
+            saved = sizes.saved(axis.name, step, removed)
+            price = _rise(axis, removed[axis.name], step) / max(saved, 1e-9)
+            if saved > 0 and (best is None or price < best[0]):
+                best = (price, axis.name, step, saved)
+        if best is None:
+            raise InputError(
+                f"{share:.0%} of the {what} cannot be reached",
+                so=f"merging everything that can be merged leaves {size / full:.1%}",
+                do="give a larger target",
+            )
+        removed[best[1]] += best[2]
+        size -= best[3]
+    return plan.to_widths({a.name: a.size - removed[a.name] for a in plan.axes})
+
+
+def _rise(axis: AxisPlan, at: int, step: int) -> float:
+    before = axis.costs[at - 1] if at else 0.0
+    return max(axis.costs[at + step - 1] - before, 0.0)
+
+
+def uniform_widths(axes: Sequence[AxisPlan], share: float) -> dict[str, int]:
+    """The same share of channels on every axis (at least one)."""
+    return {a.name: max(1, int(np.ceil(share * a.size))) for a in axes}

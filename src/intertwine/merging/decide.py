@@ -1,0 +1,226 @@
+"""plan_merge: model + symmetry -> MergePlan, by any method and for a threshold or a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from intertwine.errors import InputError
+from intertwine.merging.budget import Sizes, fit_budget
+from intertwine.merging.eliminate import make_up
+from intertwine.merging.places import check_beta, find_axes, find_places, float64_weights, sums_first
+from intertwine.merging.plan import AxisPlan, MergePlan, PlacePlan
+from intertwine.merging.readers import Reading, find_readings, measure_moments, propagate_moments
+from intertwine.merging.registry import Progress, all_parameters, find_method
+from intertwine.merging.rigid import Inputs, find_rigid
+from intertwine.orbit import GroupAction, State, double, find_gauge
+from intertwine.symmetry import Axis, Symmetry
+from intertwine.symmetry.subgroup import find_subgroup
+
+REPAIRS = ("none", "weights", "data")
+PAPER_BETAS = (0.01, 0.03, 0.05, 0.07, 0.1, 0.12, 0.14, 0.15, 0.18, 0.2)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to merge; see `plan_merge`."""
+
+    method: str = "moments"
+    order: str = "layerwise"
+    distance: str = "paper"
+    norm: str = "exact"
+    repair: str = "weights"
+    max_ratio: float = 1.0
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    def get(self, name: str) -> str:
+        """The value of a parameter of the method (see `merge_method`)."""
+        if name in self.parameters:
+            return self.parameters[name]
+        return str(getattr(self, name, all_parameters()[name][0].default))
+
+    @property
+    def invariant(self) -> bool:
+        """Whether distances are those at the canonical point of the orbit."""
+        declared = {parameter.name for parameter in find_method(self.method).parameters}
+        return "distance" in declared and self.distance == "invariant"
+
+    def checked(self) -> Options:
+        """Itself, or `InputError` for a choice that does not exist."""
+        method = find_method(self.method)
+        for name in self.parameters:
+            if name not in {parameter.name for parameter in method.parameters}:
+                raise InputError(f"{method.name} has no parameter {name!r}", do="`merge --help` lists them")
+        for parameter, _ in all_parameters().values():
+            parameter.checked(self.get(parameter.name))
+        if self.repair not in REPAIRS:
+            raise InputError(f"unknown repair {self.repair!r}", do=f"use one of {', '.join(REPAIRS)}")
+        if not 0 < self.max_ratio <= 1:
+            raise InputError(f"max_ratio is {self.max_ratio}, not a number above 0 and up to 1")
+        return self
+
+
+def plan_merge(
+    model: nn.Module,
+    symmetry: Symmetry,
+    *,
+    beta: float | None = None,
+    target_params: float | None = None,
+    target_flops: float | None = None,
+    method: str | None = None,
+    order: str = "layerwise",
+    max_ratio: float = 1.0,
+    distance: str = "paper",
+    norm: str = "exact",
+    repair: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+    axes: Sequence[str] | None = None,
+    data: Iterable[Any] | None = None,
+    check: bool = True,
+    inputs: Inputs | None = None,
+    progress: Progress | None = None,
+) -> MergePlan:
+    """What to merge in `model`, on every mergeable axis or on those that match `axes`.
+
+    Give one of beta, target_params and target_flops. method: a name in `intertwine.merging.METHODS`, each
+    with its help; parameters: what a method of one's own takes (`merge_method`).
+
+    repair: none, weights (readers refitted to propagated moments) or data (to moments measured on `data`,
+    batches of inputs). check: leave alone the axes that the forward cannot narrow, found by running it on
+    `inputs`. With method="ifm" and norm="sum", order="layerwise" is Algorithm 1 of the source to the letter
+    and order="interleaved" its released code; norm="exact" repairs their batch norms, and compares a merged
+    channel by the average of its channels, so that any number of equal ones is merged.
+
+    >>> import torch
+    >>> from intertwine import trace
+    >>> mlp = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
+    >>> plan = plan_merge(mlp, trace(mlp, torch.zeros(1, 4)), target_params=0.5)
+    >>> plan.complexity["0"] <= 8
+    True
+    """
+    chosen = find_method(method)
+    repair = repair or chosen.repair
+    options = Options(chosen.name, order, distance, norm, repair, max_ratio, parameters or {}).checked()
+    if (beta is not None) + (target_params is not None) + (target_flops is not None) != 1:
+        raise InputError("give one of beta, target_params and target_flops")
+    if beta is not None:
+        check_beta(beta)
+    if repair == "data" and data is None:
+        raise InputError('repair="data" needs data', do="give batches of inputs")
+    planner = Planner(model, symmetry, options, axes, data, check, inputs)
+    if beta is not None:
+        return planner.at_beta(beta, progress)
+    if target_params is not None:
+        return planner.at_share(target_params, "parameters", progress)
+    assert target_flops is not None
+    return planner.at_share(target_flops, "flops", progress)
+
+
+class Planner:
+    """Plans for one model: what does not depend on the threshold is computed once."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        symmetry: Symmetry,
+        options: Options,
+        axes: Sequence[str] | None = None,
+        data: Iterable[Any] | None = None,
+        check: bool = True,
+        inputs: Inputs | None = None,
+    ) -> None:
+        self.model, self.symmetry, self.options = model, symmetry, options
+        chosen = find_axes(symmetry, axes)
+        self.method = find_method(options.method)
+        bare = [a for a in chosen if a.group.linear and options.invariant]
+        self.rigid = {a.name: "any basis of it does as well, so its channels have no distance" for a in bare}
+        chosen = [a for a in chosen if a not in bare]
+        self.rigid |= find_rigid(model, symmetry, chosen, inputs) if check else {}
+        self.axes = [a for a in chosen if a.name not in self.rigid]
+        self.weights = float64_weights(symmetry, model)
+        self.readings: dict[str, list[Reading]] = {}
+        if self.method.repair != "none" or options.repair != "none":
+            self._read(data)
+        self._whole: MergePlan | None = None
+
+    def _read(self, data: Iterable[Any] | None) -> None:
+        moments = propagate_moments(self.symmetry, self.weights)
+        if self.options.repair == "data" and data is not None:
+            moments = {**moments, **measure_moments(self.model, self.symmetry, data)}
+        for axis in self.axes:
+            places = find_places(self.symmetry, axis)
+            self.readings[axis.name] = find_readings(self.symmetry, places, self.weights, moments)
+
+    def at_beta(self, beta: float, progress: Progress | None = None) -> MergePlan:
+        """Every axis merged up to beta."""
+        at_beta = self.method.at_beta
+        return self.finish(at_beta(self, beta, progress) if at_beta else self.whole(progress).cut(beta))
+
+    def at_share(self, share: float, what: str, progress: Progress | None = None) -> MergePlan:
+        """At most `share` of the parameters or FLOPs left."""
+        if self.method.at_share:
+            return self.finish(self.method.at_share(self, share, what))
+        plan = self.whole(progress)
+        return self.finish(fit_budget(plan, Sizes(self.model, self.symmetry, plan, what), share, what))
+
+    def sizes(self, what: str) -> Sizes:
+        """The size of the model by widths."""
+        return Sizes(self.model, self.symmetry, self.blank(), what)
+
+    def finish(self, plan: MergePlan) -> MergePlan:
+        """The plan with its readers refitted, if so asked."""
+        if self.options.repair == "none":
+            return plan
+        return replace(plan, axes=tuple(make_up(a, self.readings[a.name]) for a in plan.axes))
+
+    def whole(self, progress: Progress | None = None) -> MergePlan:
+        """Every axis merged as far as it goes; computed once, and cut at any threshold or budget."""
+        if self._whole is None:
+            axes = tuple(self.method.on_axis(self, axis, progress) for axis in self.axes)
+            self._whole = replace(self.blank(), axes=axes, order="independent")
+        return self._whole
+
+    def most(self, axis: Axis) -> int:
+        """How many merges an axis may have."""
+        return int(np.ceil(self.options.max_ratio * axis.size))
+
+    def blank(self) -> MergePlan:
+        """The plan that merges nothing."""
+        o = self.options
+        axes = tuple(self.blank_axis(a) for a in self.axes)
+        return MergePlan(axes, o.method, o.order, o.distance, o.norm, o.repair, None, self.rigid)
+
+    def blank_axis(self, axis: Axis, scales: Sequence[np.ndarray] | None = None) -> AxisPlan:
+        """The plan of one axis that merges nothing; scales: what its places are multiplied by before."""
+        places = find_places(self.symmetry, axis)
+        factors: Sequence[np.ndarray | None] = scales if scales is not None else [None] * len(places)
+        parts = tuple(PlacePlan.of(p, s) for p, s in zip(places, factors, strict=True))
+        form = self.options.method == "ifm" and sums_first(
+            self.symmetry, places, norms=self.options.norm == "exact"
+        )
+        return AxisPlan(axis.name, axis.size, (), form, parts)
+
+    @cached_property
+    def _gauge(self) -> State:
+        """The model at its canonical point, where distances are invariant."""
+        params = {name for name, _ in self.model.named_parameters()} & set(self.weights)
+        return find_gauge(GroupAction(find_subgroup(self.symmetry), params), double(self.weights))
+
+    @cached_property
+    def canonical(self) -> Mapping[str, Tensor]:
+        """The weights that distances are measured on."""
+        return {**self.weights, **self._gauge.weights} if self.options.invariant else self.weights
+
+    def canonical_axis(self, axis: Axis) -> AxisPlan:
+        """The blank plan of an axis that brings its channels to where distances are measured."""
+        if not self.options.invariant:
+            return self.blank_axis(axis)
+        gauge, span = self._gauge.element, self.symmetry.structure.span
+        factors = np.exp(gauge.log_scale) * gauge.sign
+        places = find_places(self.symmetry, axis)
+        return self.blank_axis(axis, [factors[span[p.param, p.dim][0] + p.where] for p in places])

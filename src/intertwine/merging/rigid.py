@@ -1,0 +1,152 @@
+"""Which axes can a model's forward really shrink? Found out by running it, never assumed.
+
+A forward may have a size written into it (`view(-1, 64, 7, 7)`, padding by a fixed number of channels). Each
+axis is narrowed by one channel; the smaller model must run and compute what the original graph computes on
+weights in which the merged channels are equal. Where it does not, the axes at fault are found by bisection.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map
+
+from intertwine.graph.export import eval_copy
+from intertwine.graph.run import raised, run
+from intertwine.merging.combine import fold_plan
+from intertwine.merging.places import find_places
+from intertwine.merging.plan import AxisPlan, Merge, MergePlan, PlacePlan
+from intertwine.merging.shrink import find_dropped, named_tensors, shrink
+from intertwine.symmetry import Axis, Symmetry
+
+TOLERANCE = 1e-4  # float64; loose because some forwards cast to float32 inside
+
+
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def find_rigid(
+    model: nn.Module, symmetry: Symmetry, axes: Sequence[Axis], inputs: Inputs | None = None
+) -> dict[str, str]:
+    """Axis -> why the model cannot be narrowed along it; empty where all of them can be.
+
+    inputs: (args, kwargs) of one call; without them, random ones of the shapes that were traced.
+    """
+    plans = {a.name: _narrowed(symmetry, a) for a in axes if a.size > 1}
+    prober = _Prober(model, symmetry, inputs)
+    reasons: dict[str, str] = {}
+
+    def good(names: Sequence[str]) -> list[str]:
+        reason = prober.failure([plans[n] for n in names]) if names else ""
+        if not reason:
+            return list(names)
+        if len(names) == 1:
+            reasons[names[0]] = reason
+            return []
+        half = len(names) // 2
+        left, right = good(names[:half]), good(names[half:])
+        if not prober.failure([plans[n] for n in left + right]):
+            return left + right
+        # Each half works, not both: keep what can be added one by one.
+        kept = left
+        for name in right:
+            reason = prober.failure([plans[n] for n in [*kept, name]])
+            if reason:
+                reasons[name] = reason
+            else:
+                kept = [*kept, name]
+        return kept
+
+    good(list(plans))
+    return reasons
+
+
+def _narrowed(symmetry: Symmetry, axis: Axis) -> AxisPlan:
+    places = tuple(PlacePlan.of(p) for p in find_places(symmetry, axis))
+    return AxisPlan(axis.name, axis.size, (Merge(0, 1, 0.0, 1.0),), False, places)
+
+
+class _Prober:
+    """Runs narrowed models on an example made from the shapes in the graph."""
+
+    def __init__(self, model: nn.Module, symmetry: Symmetry, inputs: Inputs | None) -> None:
+        self.model = eval_copy(model).double()
+        self.symmetry = symmetry
+        self.inputs: Inputs = tree_map(
+            lambda x: raised(x, torch.float64), inputs if inputs is not None else example_inputs(symmetry)
+        )
+        state = named_tensors(self.model)
+        self.weights = {n: state[n].detach() for n in symmetry.structure.inference.shapes}
+
+    def failure(self, axes: Sequence[AxisPlan]) -> str:
+        """ "" if the narrowed model runs and is right, otherwise the reason."""
+        plan = MergePlan(tuple(axes))
+        folded = fold_plan(plan, self.weights)
+        args, kwargs = self.inputs
+        try:
+            small = shrink(self.model, folded, find_dropped(plan))
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the model's own, about sizes that it guesses
+                got = small(*args, **kwargs)
+        except Exception as error:  # whatever a forward raises on a size that it does not expect
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            return f"its size is written into the forward: {first[:120]}"
+        wide = {**self.weights, **expand(plan, folded)}
+        expected = run(self.symmetry.traced, wide, args, kwargs)
+        leaves = [x for x in tree_flatten(_plain(got))[0] if isinstance(x, Tensor) and x.is_floating_point()]
+        if not alike(leaves, expected):
+            return "the narrower model runs but computes something else"
+        return ""
+
+
+def _plain(output: Any) -> Any:
+    """Hugging Face outputs are mappings that pytree may not know."""
+    return dict(output) if isinstance(output, Mapping) else output
+
+
+def alike(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
+    """Whether two lists of outputs agree up to `TOLERANCE` of their largest entry."""
+    if [t.shape for t in left] != [t.shape for t in right]:
+        return False
+    for a, b in zip(left, right, strict=True):
+        scale = b.abs().max().clamp_min(1e-30)
+        if not bool(((a.to(b.dtype) - b).abs().max() <= TOLERANCE * scale).item()):
+            return False
+    return True
+
+
+def expand(plan: MergePlan, folded: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The merged weights at the old widths: every channel of a class is the merged one, readers 1/N."""
+    out = dict(folded)
+    for axis in plan.axes:
+        classes = axis.classes()
+        for part in axis.places:
+            place, tensor = part.place(axis.size), out[part.param].clone()
+            for members in classes:
+                if len(members) == 1:
+                    continue
+                first = torch.from_numpy(place.where[members[0]])
+                value = tensor.index_select(place.dim, first)
+                if place.consumes:
+                    value = value / len(members)
+                for c in members:
+                    tensor.index_copy_(place.dim, torch.from_numpy(place.where[c]), value)
+            out[part.param] = tensor
+    return out
+
+
+def example_inputs(symmetry: Symmetry) -> Inputs:
+    """Random arguments of the shapes and dtypes that the graph was traced with, by position and by name."""
+    generator = torch.Generator().manual_seed(0)
+    made = symmetry.traced.example.map(lambda x: _random(x, generator))
+    return made.args, dict(made.kwargs)
+
+
+def _random(value: Tensor, generator: torch.Generator) -> Tensor:
+    if value.dtype.is_floating_point:
+        return torch.randn(value.shape, generator=generator, dtype=torch.float64)
+    return torch.randint(0, 2, value.shape, generator=generator).to(value.dtype)

@@ -1,0 +1,160 @@
+"""A real smaller nn.Module of the same class: drop positions of weights, fix the attributes of layers.
+
+Nothing is known about the architecture: the module that owns a weight is found by its name, and the kind of
+torch.nn layer says which attributes hold its sizes. A layer of another kind has the plain integers that equal
+an old size replaced, if that is unambiguous. Whether the forward copes is found out by running it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from intertwine.errors import InputError
+from intertwine.merging.combine import fold_plan
+from intertwine.merging.plan import MergePlan
+
+Dropped = dict[tuple[str, int], np.ndarray]
+
+
+def apply_merge(model: nn.Module, plan: MergePlan) -> nn.Module:
+    """A new, smaller model with the merges of the plan; the caller's model is not touched.
+
+    >>> from intertwine import trace
+    >>> from intertwine.merging import plan_merge
+    >>> mlp = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).double()
+    >>> with torch.no_grad():
+    ...     _ = mlp[0].weight[1].copy_(mlp[0].weight[0]), mlp[0].bias[1].copy_(mlp[0].bias[0])
+    ...     _ = mlp[2].weight[:, 1].copy_(mlp[2].weight[:, 0])
+    >>> x = torch.randn(4, 3, dtype=torch.float64)
+    >>> small = apply_merge(mlp, plan_merge(mlp, trace(mlp, x), method="ifm", beta=1e-9))
+    >>> small[0].out_features, torch.allclose(small(x), mlp(x), atol=1e-10)
+    (7, True)
+    """
+    state = named_tensors(model)
+    missing = [p.param for a in plan.axes for p in a.places if p.param not in state]
+    if missing:
+        raise InputError(f"the model has no weight {missing[0]!r}", so="the plan belongs to another model")
+    folded = fold_plan(plan, {name: t for name, t in state.items() if t.is_floating_point()})
+    return shrink(model, folded, find_dropped(plan))
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """All parameters and buffers, tied ones under every name."""
+    return {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
+
+
+def find_dropped(plan: MergePlan) -> Dropped:
+    """(weight, dim) -> the positions that the plan removes."""
+    found: dict[tuple[str, int], list[np.ndarray]] = {}
+    for axis in plan.axes:
+        drop = [m.drop for m in axis.merges]
+        if drop:
+            for part in axis.places:
+                found.setdefault((part.param, part.dim), []).append(
+                    part.place(axis.size).where[drop].reshape(-1)
+                )
+    return {key: np.unique(np.concatenate(parts)) for key, parts in found.items()}
+
+
+def shrink(model: nn.Module, weights: Mapping[str, Tensor], dropped: Dropped) -> nn.Module:
+    """A copy of `model` with new weights, without the dropped positions."""
+    small = copy.deepcopy(model)
+    before = {name: tuple(t.shape) for name, t in named_tensors(small).items()}
+    touched = replace_tensors(small, {name: _without(t, name, dropped) for name, t in weights.items()})
+    fix_layers(small, touched, before)
+    return small
+
+
+def replace_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> list[str]:
+    """Put new tensors in the places of old ones, under every name of a tied one; paths of the owners."""
+    named = named_tensors(model)
+    names: dict[int, list[str]] = {}
+    for name, tensor in named.items():
+        names.setdefault(id(tensor), []).append(name)
+    owners = dict(model.named_modules(remove_duplicate=False))
+    touched: list[str] = []
+    for name, values in tensors.items():
+        old = named[name]
+        new = values.detach().to(old.device, old.dtype)
+        if isinstance(old, nn.Parameter):
+            new = nn.Parameter(new, requires_grad=old.requires_grad)
+        for alias in names[id(old)]:
+            path, _, leaf = alias.rpartition(".")
+            store: Any = owners[path]._parameters if isinstance(old, nn.Parameter) else owners[path]._buffers
+            store[leaf] = new
+            touched.append(path)
+    return list(dict.fromkeys(touched))
+
+
+def fix_layers(model: nn.Module, paths: Iterable[str], before: Mapping[str, tuple[int, ...]]) -> None:
+    """Set the size attributes of the layers at these paths; `before`: the old shapes by name."""
+    for path in paths:
+        own = {n.rpartition(".")[2]: s for n, s in before.items() if n.rpartition(".")[0] == path}
+        _fix_attributes(model.get_submodule(path), own)
+
+
+def _without(tensor: Tensor, name: str, dropped: Dropped) -> Tensor:
+    for dim in range(tensor.dim()):
+        if (name, dim) in dropped:
+            kept = np.setdiff1d(np.arange(tensor.shape[dim]), dropped[name, dim])
+            tensor = tensor.index_select(dim, torch.from_numpy(kept).to(tensor.device))
+    return tensor.contiguous().clone()
+
+
+def _fix_attributes(module: nn.Module, before: Mapping[str, tuple[int, ...]]) -> None:
+    """Set the size attributes of a layer from the shapes that its weights have now."""
+    weight = getattr(module, "weight", None)
+    shape = tuple(weight.shape) if isinstance(weight, Tensor) else ()
+    holder: Any = module  # attributes that nn.Module's types do not declare
+    if isinstance(module, nn.modules.conv._ConvNd):
+        _fix_convolution(holder, shape, before["weight"])
+    elif isinstance(module, nn.Linear):
+        holder.out_features, holder.in_features = shape
+    elif isinstance(module, nn.Bilinear):
+        holder.out_features, holder.in1_features, holder.in2_features = shape
+    elif isinstance(module, nn.modules.batchnorm._NormBase):
+        sizes = [t.shape[0] for t in (module.weight, module.running_mean) if t is not None]
+        holder.num_features = sizes[0]
+    elif isinstance(module, nn.GroupNorm):
+        holder.num_channels = shape[0]
+    elif isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+        holder.normalized_shape = shape
+    elif isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+        holder.num_embeddings, holder.embedding_dim = shape
+    elif isinstance(module, nn.PReLU):
+        holder.num_parameters = shape[0]
+    else:
+        _fix_unknown(module, before)
+
+
+def _fix_convolution(module: Any, shape: tuple[int, ...], before: tuple[int, ...]) -> None:
+    outer, inner = shape[:2]
+    groups = module.groups
+    if groups > 1 and groups == module.in_channels:
+        groups = outer * groups // before[0]  # depthwise: the groups are the channels
+    if module.transposed:
+        module.in_channels, module.out_channels = outer, inner * groups
+    else:
+        module.out_channels, module.in_channels = outer, inner * groups
+    module.groups = groups
+
+
+def _fix_unknown(module: nn.Module, before: Mapping[str, tuple[int, ...]]) -> None:
+    changes: dict[int, set[int]] = {}
+    for leaf, old in before.items():
+        new = tuple(getattr(module, leaf).shape)
+        for a, b in zip(old, new, strict=True):
+            changes.setdefault(a, set()).add(b)
+    for name, value in list(vars(module).items()):
+        if type(value) is int and len(changes.get(value, ())) == 1:
+            (new_size,) = changes[value]
+            setattr(module, name, new_size)

@@ -1,0 +1,274 @@
+"""A merged model on disk: OUT/weights.safetensors and OUT/recipe.json (the factory and what it must give).
+
+The folder is written beside and exchanged: it is there whole or as it was. Loading believes nothing: every
+field of the recipe is checked, and names, shapes, dtypes and finiteness of the weights against it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor, nn
+
+from intertwine.errors import WeightsError
+from intertwine.files import (
+    finish_exchange,
+    read_json,
+    read_regular,
+    replacing_folder,
+    write_bytes,
+    write_tensors,
+)
+from intertwine.merging.shrink import fix_layers, named_tensors, replace_tensors
+
+FORMAT = "intertwine merged model 1"
+WEIGHTS, RECIPE = "weights.safetensors", "recipe.json"
+_DO = "give a folder that merge wrote, as merge wrote it"
+
+
+@dataclass(frozen=True)
+class MergedRecipe:
+    """What OUT/recipe.json says: how to rebuild the model, and which weights belong to it.
+
+    source: the factory's string. input: the shape of its example, where the factory does not give one.
+    file, sha256: where the Python file of a `file.py:factory` was and what was in it. tied: a name -> the
+    name that its weights are stored under. infinite: the tensors that hold infinities (attention masks).
+    """
+
+    source: str
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str] = field(default_factory=dict)
+    tied: dict[str, str] = field(default_factory=dict)
+    infinite: tuple[str, ...] = ()
+    input: str | None = None
+    file: str | None = None
+    sha256: str | None = None
+
+
+def save_merged(
+    model: nn.Module, out: str | Path, source: str, details: Mapping[str, Any] | None = None
+) -> Path:
+    """Write a merged model of the factory string `source` ("zoo:vgg16", "net.py:make") to the folder `out`.
+
+    details: plain data that is kept with it; `input` is the shape of the example, as in "1x3x32x32". An
+    existing folder is replaced only if it is a merged model and holds nothing else.
+    """
+    state = {name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()}
+    tied: dict[str, str] = {}
+    first: dict[int, str] = {}
+    for name, tensor in named_tensors(model).items():
+        if name in state:
+            tied[name] = first.setdefault(id(tensor), name)
+    kept = {name: t for name, t in state.items() if tied.get(name, name) == name}
+    spoilt = [name for name, t in kept.items() if t.is_floating_point() and t.isnan().any()]
+    if spoilt:
+        raise WeightsError(f"the merged weight {spoilt[0]!r} holds NaN", so="nothing was written")
+    recipe = {
+        **dict(details or {}),
+        "format": FORMAT,
+        "source": source,
+        **_file_of(source),
+        "shapes": {name: list(t.shape) for name, t in kept.items()},
+        "dtypes": {name: _dtype(t) for name, t in kept.items()},
+        "tied": {name: to for name, to in tied.items() if name != to},
+        "infinite": [name for name, t in kept.items() if t.is_floating_point() and t.isinf().any()],
+    }
+    text = json.dumps(recipe, indent=1, allow_nan=False)
+    with replacing_folder(out, why_not_replace) as beside:
+        write_tensors(beside / WEIGHTS, kept, {"format": FORMAT})
+        write_bytes(beside / RECIPE, text.encode())
+    return Path(out)
+
+
+def why_not_replace(folder: Path) -> str:
+    """Why a folder must be kept: it is not a merged model, or holds something else too; "" if it may go."""
+    entries = {entry.name: entry for entry in folder.iterdir()}
+    other = sorted(entries.keys() - {WEIGHTS, RECIPE})
+    if RECIPE not in entries or other:
+        return f"holds {other[0]!r}, which merge did not write" if other else "is not a merged model"
+    if any(entry.is_symlink() or not entry.is_file() for entry in entries.values()):
+        return "is not a merged model: there are links or folders in it"
+    try:
+        read_recipe(folder)
+    except WeightsError:
+        return "is not a merged model"
+    return ""
+
+
+def read_recipe(folder: str | Path) -> MergedRecipe:
+    """The checked recipe of a merged model."""
+    path = Path(folder) / RECIPE
+    if not Path(folder).exists():
+        finish_exchange(Path(folder).absolute().parent)
+    try:
+        found = read_json(path)
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{folder} is not a merged model: {error}", do=_DO) from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise WeightsError(f"{folder} is not a merged model, or of another version", do=_DO)
+    wrong = [name for name, fits in _FIELDS.items() if not fits(found.get(name))]
+    if wrong:
+        what = "lacks" if wrong[0] not in found else "has a wrong"
+        raise WeightsError(f"{path} {what} {wrong[0]!r}", so="nothing was loaded", do=_DO)
+    shapes = {name: tuple(shape) for name, shape in found["shapes"].items()}
+    tied, dtypes, infinite = found["tied"], found.get("dtypes") or {}, found.get("infinite") or []
+    strays = [name for name in (*tied.values(), *dtypes, *infinite) if name not in shapes]
+    strays += [name for name in tied if name in shapes]
+    if strays:
+        raise WeightsError(f"{path} contradicts itself about {strays[0]!r}", so="nothing was loaded", do=_DO)
+    optional = {name: found.get(name) for name in ("input", "file", "sha256")}
+    return MergedRecipe(found["source"], shapes, dtypes, tied, tuple(infinite), **optional)
+
+
+def load_merged(path: str | Path, build: Callable[[MergedRecipe], nn.Module]) -> nn.Module:
+    """The model in a folder that `save_merged` wrote; `build` makes the original from the recipe."""
+    path = Path(path)
+    recipe = read_recipe(path)
+    try:
+        weights = load(read_regular(path / WEIGHTS))
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise WeightsError(f"{path} is not a merged model: {error}", do=_DO) from error
+    _check_weights(weights, recipe, path)
+    model = build(recipe)
+    named = named_tensors(model)
+    before = {name: tuple(t.shape) for name, t in named.items()}
+    _check_factory(recipe, weights, named, set(model.state_dict()), path)
+    changed = {n: t for n, t in weights.items() if tuple(t.shape) != before[n]}
+    fix_layers(model, replace_tensors(model, changed), before)
+    with torch.no_grad():
+        for name, tensor in named_tensors(model).items():
+            if name in weights:
+                tensor.data = weights[name].to(tensor.device)
+    return model
+
+
+def _file_of(source: str) -> dict[str, str]:
+    """Where the file of a `file.py:factory` is, and the hash of its content."""
+    file = Path(source.rpartition(":")[0])
+    if ".py:" not in source or not file.is_file():
+        return {}
+    return {"file": str(file.resolve()), "sha256": hash_of(file)}
+
+
+def hash_of(file: Path) -> str:
+    """The SHA-256 of a file's content."""
+    return hashlib.sha256(read_regular(file)).hexdigest()
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_optional_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_names(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(map(_is_text, value)))
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
+def _is_shapes(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
+        for shape in value.values()
+    )
+
+
+_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "source": _is_text,
+    "shapes": _is_shapes,
+    "tied": _is_texts,
+    "dtypes": lambda value: value is None or _is_texts(value),
+    "infinite": _is_names,
+    "input": _is_optional_text,
+    "file": _is_optional_text,
+    "sha256": _is_optional_text,
+}
+
+
+def _check_weights(weights: Mapping[str, Tensor], recipe: MergedRecipe, path: Path) -> None:
+    """Names, shapes, dtypes and finiteness are those of the recipe."""
+    for name in sorted({*weights, *recipe.shapes}):
+        if name not in weights or name not in recipe.shapes:
+            what = "lacks the weight" if name in recipe.shapes else "holds a weight that the recipe has not:"
+            raise _misfit(f"{path / WEIGHTS} {what} {name!r}")
+        tensor, shape = weights[name], recipe.shapes[name]
+        if tuple(tensor.shape) != shape:
+            raise _misfit(f"{path / WEIGHTS}: {name!r} is {tuple(tensor.shape)}, in the recipe {shape}")
+        if _dtype(tensor) != recipe.dtypes.get(name, _dtype(tensor)):
+            wanted = recipe.dtypes[name]
+            raise _misfit(f"{path / WEIGHTS}: {name!r} is {_dtype(tensor)}, in the recipe {wanted}")
+        values = tensor.float() if tensor.element_size() == 1 else tensor  # float8 cannot be asked
+        if values.isnan().any() or (name not in recipe.infinite and values.isinf().any()):
+            raise _misfit(f"{path / WEIGHTS}: {name!r} holds NaN or infinite numbers")
+
+
+def _check_factory(
+    recipe: MergedRecipe,
+    weights: Mapping[str, Tensor],
+    named: Mapping[str, Tensor],
+    stored: set[str],
+    path: Path,
+) -> None:
+    """The factory gives the tensors that the recipe names, none smaller, tied in the same way."""
+
+    def changed(what: str) -> WeightsError:
+        return _misfit(
+            f"{path} and {recipe.source} do not fit: {what}",
+            do="the factory has changed since the merge, or the recipe was edited; merge again",
+        )
+
+    names = {*recipe.shapes, *recipe.tied}
+    for name in sorted({*names, *stored}):
+        if name not in named or name not in stored:
+            raise changed(f"the factory gives no {name!r}")
+        if name not in names:
+            raise changed(f"the recipe has no {name!r}")
+    for name, shape in recipe.shapes.items():
+        whole, dtype = tuple(named[name].shape), named[name].dtype
+        sides = list(zip(shape, whole, strict=False))
+        if len(shape) != len(whole) or any(a > b or bool(a) != bool(b) for a, b in sides):
+            raise changed(f"{name!r} is {shape} in the recipe and {whole} in the model")
+        if weights[name].is_floating_point() != dtype.is_floating_point:
+            raise changed(f"{name!r} is {_dtype(weights[name])} in the recipe and {dtype} in the model")
+    for name, to in recipe.tied.items():
+        if named.get(name) is not named.get(to):
+            raise changed(f"{name!r} is not tied to {to!r} in the model")
+
+
+def _misfit(what: str, do: str = _DO) -> WeightsError:
+    return WeightsError(what, so="nothing was loaded", do=do)
+
+
+def flops_of(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> int:
+    """FLOPs of one call, for one example of the batch, counted while the model really runs.
+
+    >>> flops_of(nn.Linear(3, 4), (torch.zeros(2, 3),))
+    24
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from intertwine.graph.export import eval_copy
+
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        eval_copy(model)(*args, **dict(kwargs or {}))
+    sizes = [x.shape[0] for x in args if isinstance(x, torch.Tensor) and x.dim()]
+    return int(counter.get_total_flops() // np.maximum(1, sizes[0] if sizes else 1))

@@ -1,0 +1,8 @@
+"""`verify` over whole libraries of models: one row a model, and the table made of them."""
+
+from intertwine.surveying.catalogues import Entry, catalogue, smallest_of_each
+from intertwine.surveying.libraries import targets
+from intertwine.surveying.surveys import Row, survey
+from intertwine.surveying.table import render
+
+__all__ = ["Entry", "Row", "catalogue", "render", "smallest_of_each", "survey", "targets"]

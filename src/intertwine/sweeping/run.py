@@ -1,0 +1,130 @@
+"""Run what is not done yet, wave by wave, and write the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from intertwine import zoo
+from intertwine.errors import ModelError
+from intertwine.sweeping.backends import open_backend
+from intertwine.sweeping.plan import plan_sweep
+from intertwine.sweeping.spec import Sweep
+from intertwine.sweeping.store import Store
+from intertwine.sweeping.table import write_table
+from intertwine.sweeping.task import Task
+
+Progress = Callable[[str, int, int], None]  # (what has ended, how many are done, of how many)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many tasks there are, how many ran now, and which failed and why."""
+
+    tasks: int
+    ran: int
+    failed: dict[str, str]
+    exit_code: int  # 2 where a task failed by bad input, 1 where it failed otherwise
+
+    @property
+    def reused(self) -> int:
+        return self.tasks - self.ran
+
+
+@dataclass(frozen=True)
+class Report(Tally):
+    """What a sweep did, and where its table is."""
+
+    table: Path
+
+
+def run_sweep(
+    sweep: Sweep,
+    folder: str | Path,
+    *,
+    backend: str = "joblib",
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Do the tasks of a sweep that are not done, and write DIR/table.parquet from all that are.
+
+    A failed task stops only what needs it; the same call tries it again. Data that cannot be read and models
+    that do not exist are told before anything is written.
+    """
+    store, waves = Store(Path(folder)), plan_sweep(sweep)
+
+    def check(tasks: list[Task]) -> None:
+        assert_can_start(sweep, tasks)
+
+    tally = run_tasks(waves, store, backend=backend, jobs=jobs, progress=progress, check=check)
+    table = write_table(store, [task for wave in waves for task in wave])
+    return Report(tally.tasks, tally.ran, tally.failed, tally.exit_code, table)
+
+
+def run_tasks(
+    waves: list[list[Task]],
+    store: Store,
+    *,
+    backend: str = "joblib",
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    check: Callable[[list[Task]], None] | None = None,
+) -> Tally:
+    """Do the tasks that are not done; a task needs only tasks of earlier waves.
+
+    check: is given the tasks of the first wave that are to run, and raises what would stop them all.
+    """
+    everything = [task for wave in waves for task in wave]
+    labels = {task.key: task.label for task in everything}
+    done = {task.key for task in everything if store.is_done(task)}
+    for task in everything:
+        if task.key in done:
+            store.tidy(task)
+    failed: dict[str, str] = {}
+    ran = code = 0
+    if len(done) < len(labels):
+        if check is not None:
+            check([task for task in waves[0] if task.key not in done])
+        with open_backend(backend, store.root, jobs) as run:
+            for wave in waves:
+                for outcome in run(_ready(wave, done, failed)):
+                    ran += 1
+                    if outcome.error:
+                        failed[labels[outcome.key]] = outcome.error
+                        code = max(code, outcome.code or 1)  # a worker that died has none
+                    else:
+                        done.add(outcome.key)
+                    if progress is not None:
+                        progress(labels[outcome.key], len(done), len(labels))
+    return Tally(len(everything), ran, failed, code)
+
+
+def assert_can_start(sweep: Sweep, tasks: list[Task]) -> None:
+    """Raise the InputError that every one of these train tasks would end with."""
+    from intertwine.sweeping.kinds import load_data_of
+
+    for model in sweep.train.models:
+        _assert_exists(model)
+    if tasks:
+        load_data_of(tasks[0])
+
+
+def _assert_exists(model: str) -> None:
+    kind, _, name = model.rpartition(":")
+    if kind in ("", "zoo"):
+        zoo.entry(name)
+    elif kind.endswith(".py") and not Path(kind).is_file():
+        raise ModelError(f"no such file: {kind}", do="paths are relative to the working directory")
+
+
+def _ready(wave: list[Task], done: set[str], failed: dict[str, str]) -> list[Task]:
+    """The tasks of a wave that are to run; those whose needs failed are noted instead."""
+    todo: dict[str, Task] = {}
+    for task in wave:
+        missing = [need for need in task.needs if need.key not in done]
+        if task.key not in done and missing:
+            failed[task.label] = f"needs {missing[0].label or missing[0].key}, which failed"
+        elif task.key not in done:
+            todo[task.key] = task
+    return list(todo.values())

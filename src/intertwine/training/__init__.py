@@ -1,0 +1,27 @@
+"""Train any classifier by a recipe, and go on where a killed run stopped.
+
+read_recipe("fast")                        a recipe by name or from a YAML file
+load_splits("digits")                      training and test data
+train(model, splits, recipe, "runs/a")     -> Run; the same call resumes
+"""
+
+from __future__ import annotations
+
+from intertwine.training.data import Splits, load_splits
+from intertwine.training.journal import read_metrics
+from intertwine.training.loop import Run, train
+from intertwine.training.models import build_model
+from intertwine.training.recipe import Recipe, parse_recipe, read_recipe, recipe_names
+
+__all__ = [
+    "Recipe",
+    "Run",
+    "Splits",
+    "build_model",
+    "load_splits",
+    "parse_recipe",
+    "read_metrics",
+    "read_recipe",
+    "recipe_names",
+    "train",
+]
