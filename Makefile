@@ -1,5 +1,6 @@
 # make demo    virtual environment, install, run the main job on the embedded default, write report.html
 # make test    the same environment with everything the tests need, then the tests
+# make check   lint, types, and the quick half of the unit tests and doctests, for daily work
 # make nightly every bad input of tests/hostile and 10,000 mutated files
 # make lint    ruff and mypy
 # make clean   remove the environment and everything generated
@@ -14,13 +15,18 @@ WORKERS ?= 2
 CORE := $(VENV)/.installed-core
 FULL := $(VENV)/.installed-full
 
-.PHONY: demo test nightly lint clean
+ARGS ?=
+
+.PHONY: demo test check nightly lint clean
 
 demo: $(CORE)
 	$(BIN)/intertwine demo
 
 test: $(FULL)
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+check: lint
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' tests/unit tests/rules
 
 nightly: $(FULL)
 	$(BIN)/python -m tests.hostile --mutations 10000

@@ -18,6 +18,16 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # the workers already use every core; threads inside them only get in each other's way
     torch.set_num_threads(1)
 
+SLOW = frozenset((ROOT / "tests" / "slow.txt").read_text().split())  # written by scripts/list_slow_tests.py
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What took long is marked `slow`, so that `make check` can leave it out."""
+    for item in items:
+        if item.nodeid.partition("[")[0] in SLOW:
+            item.add_marker(pytest.mark.slow)
+
+
 install()  # thousands of exports of small models; fuzz/test_fuzz.py holds it against torch's own
 
 

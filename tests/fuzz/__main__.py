@@ -20,6 +20,7 @@ from typing import Any
 from .chunk import Job, run_chunk
 
 CHUNK = 25
+RENEWED = 40  # chunks after which the processes are
 
 
 def parse() -> argparse.Namespace:
@@ -68,8 +69,8 @@ def chunks(jobs: list[Job], workers: int) -> Iterator[dict[str, Any]]:
         return
     context = multiprocessing.get_context("spawn")
     while jobs:
-        with ProcessPoolExecutor(workers, context, max_tasks_per_child=40) as pool:
-            futures = [pool.submit(run_chunk, job) for job in jobs]
+        with ProcessPoolExecutor(workers, context) as pool:  # max_tasks_per_child stops for ever in 3.11
+            futures = [pool.submit(run_chunk, job) for job in jobs[: RENEWED * workers]]
             try:
                 for future in futures:
                     yield future.result()

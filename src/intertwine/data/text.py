@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from intertwine.errors import DataError, MissingExtra
+from intertwine.reading import existing_file, parsing
 
 
 def load_text(
@@ -25,10 +26,9 @@ def load_text(
     >>> ids.tolist(), tokens
     ([[0, 1], [2, 0]], [['a', 'b'], ['c', 'a']])
     """
-    try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the text {path}: {error}", do="give a text file in UTF-8") from error
+    path = existing_file(path, "text", DataError)
+    with parsing(path, DataError, do="give a text file in UTF-8"):
+        text = path.read_text(encoding="utf-8")
     if tokenizer is None:
         number = {c: i for i, c in enumerate(sorted(set(text)))}
         pieces = list(text if limit is None else text[: limit * length])
@@ -47,8 +47,7 @@ def _tokenize(text: str, path: str) -> tuple[list[str], list[int]]:
         from tokenizers import Tokenizer
     except ModuleNotFoundError as error:
         raise MissingExtra("tokenizers is not installed", do='pip install "intertwine[text]"') from error
-    try:
-        encoding = Tokenizer.from_file(str(Path(path).expanduser())).encode(text, add_special_tokens=False)
-    except Exception as error:  # the library raises bare exceptions
-        raise DataError(f"cannot read the tokenizer {path}: {error}", do="give a tokenizer.json") from error
+    file = existing_file(path, "tokenizer", DataError)
+    with parsing(file, DataError, do="give a tokenizer.json"):
+        encoding = Tokenizer.from_file(str(file)).encode(text, add_special_tokens=False)
     return [text[a:b] for a, b in encoding.offsets], encoding.ids
