@@ -20,7 +20,7 @@ from intertwine.comparing import collect, compare, functional_similarity, simila
 from intertwine.errors import IntertwineError
 from intertwine.exploring import find_equivalents
 from intertwine.inside import attribute, dissect
-from intertwine.merging import apply_merge, feature_complexity, plan_merge
+from intertwine.merging import apply_merge, feature_complexity, merge, merge_betas, plan_merge
 from intertwine.orbit import automorphisms, find_isomorphism
 from intertwine.stitching import rotate, stitch
 from intertwine.symmetry import (
@@ -83,6 +83,8 @@ __all__ = [
     "interpolate",
     "intertwiner",
     "load",
+    "merge",
+    "merge_betas",
     "page",
     "plan_merge",
     "rotate",

@@ -22,7 +22,8 @@ ALGORITHMS = {"merging", "aligning", "stitching", "comparing", "exploring", "ins
 LEVELS = [
     {"text"},
     {"errors"},
-    {"files", "numbers", "reading", "interrupts"},
+    {"files", "numbers", "reading", "interrupts", "cells", "plain", "progress"},
+    {"results"},
     {"data"},
     {"ir"},
     {"activations", "graph"},

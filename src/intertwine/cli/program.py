@@ -19,8 +19,6 @@ from intertwine.errors import InputError, IntertwineError, ModelError
 from intertwine.interrupts import Terminated, raising_terminated
 from intertwine.text import first_line, shown
 
-# Modules of this package that are shared helpers and not verbs.
-_NOT_VERBS = {"program", "arguments", "output", "outputs", "streams"}
 OUR_BUG = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED, TERMINATED = 130, 143
 
@@ -50,8 +48,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for info in pkgutil.iter_modules(verbs.__path__):
-        if info.name not in _NOT_VERBS:
-            importlib.import_module(f"intertwine.cli.{info.name}").add_parser(subparsers)
+        module = importlib.import_module(f"intertwine.cli.{info.name}")
+        if hasattr(module, "add_parser"):  # the others are shared helpers
+            module.add_parser(subparsers)
     for each in [parser, *commands(parser).values()]:
         # SUPPRESS: the default of a subparser would overwrite what stands before the verb
         each.add_argument(
