@@ -17,10 +17,9 @@ from intertwine.cli.arguments import (
     share,
 )
 from intertwine.cli.output import write_text
+from intertwine.cli.registered import registered
 from intertwine.cli.showing import bar, show
 from intertwine.errors import InputError
-from intertwine.merging.decide import REPAIRS
-from intertwine.merging.registry import METHODS, all_parameters
 
 _EPILOG = """examples:
   intertwine merge zoo:digits-vgg --weights shipped:0 --target-params 0.5 --data digits -o small
@@ -64,12 +63,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     goal.add_argument(
         "--max-drop", type=fraction, metavar="DROP", help="accuracy that may be lost; needs --data"
     )
-    parser.add_argument("--method", choices=list(METHODS), help=f"({next(iter(METHODS))}); see below")
+    methods = registered()["methods"]
+    parser.add_argument("--method", choices=list(methods), help=f"({next(iter(methods))}); see below")
     parser.add_argument("--paper", action="store_true", help="the source's method, as released")
-    for name, (parameter, method) in all_parameters().items():
-        text = f"of {method}: {parameter.help} ({parameter.default})"
-        parser.add_argument(f"--{name}", choices=parameter.choices, help=text)
-    parser.add_argument("--repair", choices=REPAIRS, help="refit what reads merged channels")
+    for name, (method, choices, text) in registered()["parameters"].items():
+        parser.add_argument(f"--{name}", choices=choices, help=f"of {method}: {text} ({choices[0]})")
+    parser.add_argument("--repair", choices=registered()["repairs"], help="refit what reads merged channels")
     parser.add_argument(
         "--max-ratio",
         type=fraction,
@@ -106,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out:
         assert_folder_replaceable(args.out, why_not_replace)
     source = load_model(args)
-    options = {name: getattr(args, name) for name in (*_OPTIONS, *all_parameters())}
+    options = {name: getattr(args, name) for name in (*_OPTIONS, *registered()["parameters"])}
     options |= {"kwargs": source.kwargs, "data": load_dataset(args) if args.data is not None else None}
     if args.repair == "data":
         options["train_data"] = load_train_split(args)
@@ -127,4 +126,5 @@ def run(args: argparse.Namespace) -> int:
 
 def _methods() -> str:
     """The registered methods, a line each."""
-    return "\nmethods:\n" + "\n".join(f"  {m.name:<10} {m.help}" for m in METHODS.values())
+    lines = (f"  {name:<10} {text}" for name, text in registered()["methods"].items())
+    return "\nmethods:\n" + "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What every verb does with its result: one JSON document, or its tables and remarks; the page if asked for."""
+"""What every verb does with its result: one JSON document, or tables and remarks; the page if asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from intertwine.cli.output import log, print_json, print_table, say
+from intertwine.cli.output import log, now_and_then, print_json, print_table, say
 from intertwine.progress import Progress
 from intertwine.results import Result
 from intertwine.text import shown
@@ -44,14 +44,18 @@ def parts(text: str) -> list[str]:
 
 @contextmanager
 def bar() -> Iterator[Progress]:
-    """The progress of a verb as one bar on stderr that says what is done now; silent without a terminal."""
+    """The progress of a verb as one bar on stderr that says what is done now; else a line now and then."""
+    console = log()
+    if not console.is_terminal:
+        said = now_and_then()
+        yield lambda done, total, what: said(f"{what}: {done:,}" + (f" of {total:,}" if total else ""))
+        return
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = log()
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as drawn:
+    with Bar(*columns, console=console, transient=True, disable=console.quiet) as drawn:
         task = drawn.add_task("", total=None)
 
         def update(done: int, total: int, what: str) -> None:
