@@ -10,38 +10,75 @@
 
 from __future__ import annotations
 
-from importlib import metadata as _metadata
+from importlib import import_module as _import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from intertwine.activations import intertwiner
-from intertwine.aligning import align, alignment_report, interpolate
-from intertwine.comparing import collect, compare, functional_similarity, similarity
-from intertwine.errors import IntertwineError
-from intertwine.exploring import find_equivalents
-from intertwine.inside import attribute, dissect
-from intertwine.merging import apply_merge, feature_complexity, plan_merge
-from intertwine.orbit import automorphisms, find_isomorphism
-from intertwine.stitching import rotate, stitch
-from intertwine.symmetry import (
-    Axis,
-    Element,
-    Group,
-    Member,
-    Report,
-    Symmetry,
-    act,
-    assert_symmetric,
-    trace,
-    verify,
-)
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from intertwine.activations import intertwiner
+    from intertwine.aligning import align, alignment_report, interpolate
+    from intertwine.checkup import doctor
+    from intertwine.comparing import collect, compare, functional_similarity, similarity
+    from intertwine.errors import IntertwineError
+    from intertwine.exploring import find_equivalents
+    from intertwine.inside import attribute, dissect
+    from intertwine.merging import apply_merge, feature_complexity, merge, merge_betas, plan_merge
+    from intertwine.orbit import automorphisms, find_isomorphism
     from intertwine.report.page import Page
+    from intertwine.stitching import rotate, stitch
+    from intertwine.symmetry import (
+        Axis,
+        Element,
+        Group,
+        Member,
+        Report,
+        Symmetry,
+        act,
+        assert_symmetric,
+        trace,
+        verify,
+    )
 
-__version__ = _metadata.version("intertwine")
+    __version__: str
+
+# Where each public name lies. It is imported when it is first asked for: `intertwine --help` and
+# `intertwine.__version__` need no torch. A test holds this table against the imports above.
+_WHERE = {
+    name: module
+    for module, names in {
+        "activations": "intertwiner",
+        "aligning": "align alignment_report interpolate",
+        "checkup": "doctor",
+        "comparing": "collect compare functional_similarity similarity",
+        "errors": "IntertwineError",
+        "exploring": "find_equivalents",
+        "inside": "attribute dissect",
+        "merging": "apply_merge feature_complexity merge merge_betas plan_merge",
+        "orbit": "automorphisms find_isomorphism",
+        "stitching": "rotate stitch",
+        "symmetry": "Axis Element Group Member Report Symmetry act assert_symmetric trace verify",
+    }.items()
+    for name in names.split()
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib import metadata
+
+        found: Any = metadata.version("intertwine")
+    elif name in _WHERE:
+        found = getattr(_import_module(f"intertwine.{_WHERE[name]}"), name)
+    else:
+        raise AttributeError(f"module 'intertwine' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def load(path: str | Path, *, run_code: bool = False, source: str | None = None) -> nn.Module:
@@ -76,6 +113,7 @@ __all__ = [
     "collect",
     "compare",
     "dissect",
+    "doctor",
     "feature_complexity",
     "find_equivalents",
     "find_isomorphism",
@@ -83,6 +121,8 @@ __all__ = [
     "interpolate",
     "intertwiner",
     "load",
+    "merge",
+    "merge_betas",
     "page",
     "plan_merge",
     "rotate",

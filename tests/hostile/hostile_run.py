@@ -54,6 +54,8 @@ def warm() -> None:
 
     torch.set_num_threads(1)  # a fork has no threads of its parent's pool
     build_parser()
+    for name in intertwine.__all__:  # they are imported when they are asked for
+        getattr(intertwine, name)
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     intertwine.trace(net, torch.randn(2, 3))
     assert all((PIL.Image, pyarrow.parquet, sklearn.datasets, yaml))

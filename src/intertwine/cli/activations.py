@@ -7,9 +7,6 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from intertwine.cli.arguments import any_text
 from intertwine.cli.output import print_json
 
@@ -42,6 +39,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> None:
     """Decide every function named and print the table."""
+    from rich.console import Console
+    from rich.table import Table
+
     from intertwine.activations import Intertwiner, intertwiner, names, xi_slope
 
     found: list[Intertwiner] = [intertwiner(name) for name in args.names or names()]

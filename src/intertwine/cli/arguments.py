@@ -281,3 +281,11 @@ def load_dataset(args: argparse.Namespace, *, split: str | None = None) -> Datas
         split=split or args.split,
         size=args.size,
     )
+
+
+def load_train_split(args: argparse.Namespace) -> Dataset:
+    """The training split of --data, or the data itself where it has none."""
+    try:
+        return load_dataset(args, split="train")
+    except InputError:
+        return load_dataset(args)

@@ -17,6 +17,7 @@ from intertwine.cli.arguments import (
     output_path,
     positive_int,
 )
+from intertwine.cli.registered import registered
 from intertwine.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,11 +77,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _measures_help() -> str:
-    from intertwine.comparing.measures import MEASURES
-
     names = textwrap.fill(
-        " ".join([*MEASURES, "all"]), 100, initial_indent="measures: ", subsequent_indent="  ",
-        break_on_hyphens=False,
+        " ".join([*registered()["measures"], "all"]), 100, initial_indent="measures: ",
+        subsequent_indent="  ", break_on_hyphens=False,
     )  # fmt: skip
     return names + "\n  auto: for each layer of A the measure of the group that acts there"
 
@@ -131,14 +130,12 @@ def _at(text: str) -> str | list[str]:
 
 
 def _progress() -> Any:
-    from intertwine.cli.output import log
+    from intertwine.cli.output import now_and_then
 
-    console = log()
-    if not console.is_terminal:
-        return None
+    said = now_and_then()
 
     def show(what: str, done: int) -> None:
-        console.print(f"{what}: {done:,} inputs", end="\r", markup=False, highlight=False)
+        said(f"{what}: {done:,} inputs")
 
     return show
 

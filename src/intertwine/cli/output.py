@@ -1,58 +1,41 @@
-"""What verbs print and write: results on stdout, progress and logs on stderr, files all or nothing."""
+"""What verbs print and write: results on stdout, progress and logs on stderr, files all or nothing.
+
+rich is imported where something is printed: a help text needs none of it.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-
+from intertwine.cells import format_cell
 from intertwine.cli.streams import document
 from intertwine.files import write_bytes
-from intertwine.report.cells import format_cell
+from intertwine.plain import to_json
 from intertwine.text import shown
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-def to_plain(value: Any) -> Any:
-    """`value` as JSON can hold it: dataclasses and tensors unfold, NaN and infinity become null.
-
-    >>> to_plain({"a": float("nan"), 1: (2, Path("x"))})
-    {'a': None, '1': [2, 'x']}
-    """
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if hasattr(value, "_asdict"):
-        return to_plain(value._asdict())
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, set | frozenset):
-        return [to_plain(item) for item in sorted(value, key=str)]
-    if hasattr(value, "tolist"):  # tensors, arrays and their scalars
-        return to_plain(value.tolist())
-    if isinstance(value, Iterable):
-        return [to_plain(item) for item in value]
-    return str(value)
+QUIET, NORMAL, VERBOSE = -1, 0, 1
+_volume = NORMAL
+_FIRST_NOTE, _LAST_NOTE = 5.0, 60.0  # seconds between the lines of progress in a log: 5, 10, 20, 40, 60, 60
 
 
-def to_json(value: Any) -> str:
-    """The JSON document of a value: no NaN, which is not JSON, and nothing that a terminal would obey."""
-    text = json.dumps(to_plain(value), indent=2, allow_nan=False, ensure_ascii=False)
-    if text.replace("\n", "").isprintable():
-        return text + "\n"
-    # plain ASCII, and DEL is the one character of it that JSON lets stand
-    return json.dumps(to_plain(value), indent=2, allow_nan=False).replace("\x7f", "\\u007f") + "\n"
+@contextmanager
+def volume(level: int) -> Iterator[None]:
+    """How much is said on stderr meanwhile: -q and -v. Errors are always said."""
+    global _volume
+    before, _volume = _volume, level
+    try:
+        yield
+    finally:
+        _volume = before
 
 
 def print_json(value: Any) -> None:
@@ -65,44 +48,141 @@ def say(text: str) -> None:
     print(shown(text))
 
 
-class _Log(Console):
-    """A console whose lines are text: no markup, and escape sequences in names are shown as such."""
+@cache
+def _log_class() -> type[Console]:
+    from rich.console import Console
 
-    def print(self, *objects: Any, **options: Any) -> None:
-        super().print(*(shown(o) if isinstance(o, str) else o for o in objects), **options)
+    class Log(Console):
+        """A console whose lines are text: no markup, and escape sequences in names are shown as such."""
+
+        def print(self, *objects: Any, **options: Any) -> None:
+            super().print(*(shown(o) if isinstance(o, str) else o for o in objects), **options)
+
+    return Log
 
 
 def log() -> Console:
     """The console for everything that is not a result (stderr)."""
-    return _Log(stderr=True)
+    return _log_class()(stderr=True, quiet=_volume <= QUIET)
+
+
+def note(text: str) -> None:
+    """A line on stderr for those who asked for more (-v)."""
+    if _volume >= VERBOSE:
+        print(shown(text), file=sys.stderr)
 
 
 def print_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()
 ) -> None:
-    """A table on stdout; columns named in `right` are aligned right. Cells are text, never markup."""
+    """A table on stdout; columns named in `right` are aligned right. Cells are text, never markup.
+
+    No word is ever split: a pipe has no width, and a terminal too narrow for the longest words of all columns
+    gets a block of lines for each row instead.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    heads = [shown(column) for column in columns]
+    body = [[shown(format_cell(cell)) for cell in row] for row in rows]
+    # a pipe has no width; rich pads nothing to it: a table is as wide as its cells
+    width = console.size.width if console.is_terminal else 100_000
+    cells = [[head, *(row[i] for row in body if i < len(row))] for i, head in enumerate(heads)]
+    widths = _fit([_longest(each, str.split) for each in cells], [_longest(each, str.splitlines) for each in
+                  cells], width - 3 * len(cells) - 1)  # fmt: skip
+    if widths is None:
+        _print_blocks(shown(title), heads, body)
+        return
     table = Table(title=escape(shown(title)), title_justify="left")
-    for column in columns:
-        table.add_column(
-            escape(shown(column)), justify="right" if column in right else "left", overflow="fold"
-        )
-    for row in rows:
-        table.add_row(*(escape(shown(format_cell(cell))) for cell in row))
-    Console().print(table)
+    for head, column, wide in zip(heads, columns, widths, strict=True):
+        table.add_column(escape(head), justify="right" if column in right else "left", width=wide)
+    for row in body:
+        table.add_row(*map(escape, row))
+    Console(width=width).print(table)
+
+
+def _longest(cells: Iterable[str], parts: Callable[[str], list[str]]) -> int:
+    from rich.cells import cell_len
+
+    return max((cell_len(part) for cell in cells for part in parts(cell)), default=0)
+
+
+def _fit(least: Sequence[int], natural: Sequence[int], room: int) -> list[int] | None:
+    """Widths from `least` (the longest word) to `natural` that sum to at most `room`, or None.
+
+    >>> _fit([4, 8], [4, 80], 50), _fit([4, 8], [4, 80], 11)
+    ([4, 46], None)
+    """
+    spare = room - sum(least)
+    if spare < 0:
+        return None
+    widths = list(least)
+    wanting = sorted(range(len(widths)), key=lambda i: natural[i] - least[i])
+    for served, i in enumerate(wanting):  # those who want little first; what they leave goes to the others
+        more = min(natural[i] - least[i], spare // (len(wanting) - served))
+        widths[i] += more
+        spare -= more
+    return widths
+
+
+def _print_blocks(title: str, heads: Sequence[str], body: Iterable[Sequence[str]]) -> None:
+    wide = max(map(len, heads), default=0)
+    print(title)
+    for row in body:
+        print()
+        for head, cell in zip(heads, row, strict=False):
+            print(f"{head:<{wide}}  {cell}" if cell else f"{head:<{wide}}  -")
 
 
 @contextmanager
 def progress(label: str, total: int | None = None) -> Iterator[Any]:
-    """A bar on stderr; yields `advance(n=1)`. It vanishes when done and stays silent without a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    """A bar on stderr that vanishes when done, else a line now and then; yields `advance(n=1)`."""
     console = log()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    if not console.is_terminal:
+        said, done = now_and_then(), 0
+
+        def count(step: int = 1) -> None:
+            nonlocal done
+            done += step
+            said(f"{label}: {done:,} of {total:,}" if total else f"{label}: {done:,}")
+
+        yield count
+        return
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=console.quiet) as bar:
         task = bar.add_task(escape(shown(label)), total=total)
 
         def advance(count: int = 1) -> None:
             bar.advance(task, count)
 
         yield advance
+
+
+def now_and_then(clock: Callable[[], float] = time.monotonic) -> Callable[[str], None]:
+    """`say(text)` for what happens often: one line that changes on a terminal, else a line now and then.
+
+    A log gets the first line after 5 seconds, and each wait is twice the last, up to a minute.
+    """
+    console = log()
+    start = clock()
+    due, wait = start + _FIRST_NOTE, _FIRST_NOTE
+
+    def show(text: str) -> None:
+        nonlocal due, wait
+        if console.is_terminal:
+            cut = shown(text)[: max(console.width - 1, 1)]
+            console.print(f"{cut:<{console.width - 1}}", end="\r", markup=False, highlight=False)
+        elif clock() >= due:
+            console.print(f"{text} ({clock() - start:.0f} s)", markup=False, highlight=False, soft_wrap=True)
+            wait = min(2 * wait, _LAST_NOTE)
+            due = clock() + wait
+
+    return show
 
 
 def write_text(path: str | Path, text: str) -> Path:

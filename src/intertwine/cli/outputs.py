@@ -80,6 +80,18 @@ def assert_outputs(args: argparse.Namespace) -> None:
                 )
         if kind is Kind.FILE:
             assert_can_write(out, parents=False)
+        else:
+            _assert_folder(out)
+
+
+def _assert_folder(out: str) -> None:
+    """A folder that can be written to, or can be made."""
+    path = Path(os.path.realpath(out))
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not there.is_dir():
+        raise InputError(f"cannot write {out}: {there} is not a folder", do="choose another name")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write {out}: {there} may not be written to", do="choose another place")
 
 
 def _replaces(out: str, kind: Kind, path: str) -> bool:

@@ -7,23 +7,28 @@ import importlib
 import os
 import pkgutil
 import sys
+import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from typing import NoReturn
+from contextlib import ExitStack
+from typing import Any, NoReturn
 
 import intertwine.cli as verbs
+from intertwine.cli.output import NORMAL, QUIET, VERBOSE, note, volume
 from intertwine.cli.outputs import assert_outputs
 from intertwine.cli.streams import guarded_streams, only_json
 from intertwine.errors import InputError, IntertwineError, ModelError
 from intertwine.interrupts import Terminated, raising_terminated
 from intertwine.text import first_line, shown
 
-# Modules of this package that are shared helpers and not verbs.
-_NOT_VERBS = {"program", "arguments", "output", "outputs", "streams"}
 OUR_BUG = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED, TERMINATED = 130, 143
 
+_EVERYWHERE = {
+    ("-q", "--quiet"): "no progress and no notes on stderr, only errors",
+    ("-v", "--verbose"): "more on stderr: what is logged, and how long it took",
+    ("--debug",): "show the traceback of an error",
+}
 _EPILOG = """\
 intertwine VERB --help shows examples.
 
@@ -40,8 +45,18 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {_cut(shown(message))}\n")
 
 
+class ShowVersion(argparse.Action):
+    """--version: the distribution is asked when it is wanted, which takes longer than the whole parser."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        import intertwine
+
+        print(f"intertwine {intertwine.__version__}")
+        parser.exit()
+
+
 def build_parser() -> argparse.ArgumentParser:
-    """The whole parser: one subparser a verb, in alphabetical order."""
+    """The whole parser: one subparser a verb, in alphabetical order. It imports nothing heavy."""
     parser = Parser(
         prog="intertwine",
         description="Infer, prove and use the weight-space symmetries of any PyTorch model.",
@@ -50,13 +65,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for info in pkgutil.iter_modules(verbs.__path__):
-        if info.name not in _NOT_VERBS:
-            importlib.import_module(f"intertwine.cli.{info.name}").add_parser(subparsers)
+        module = importlib.import_module(f"intertwine.cli.{info.name}")
+        if hasattr(module, "add_parser"):  # the others are shared helpers
+            module.add_parser(subparsers)
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the version and stop")
     for each in [parser, *commands(parser).values()]:
         # SUPPRESS: the default of a subparser would overwrite what stands before the verb
-        each.add_argument(
-            "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
-        )
+        for flags, text in _EVERYWHERE.items():
+            each.add_argument(*flags, action="store_true", default=argparse.SUPPRESS, help=text)
     return parser
 
 
@@ -98,8 +114,13 @@ def _run(argv: Sequence[str] | None) -> int:
             return int(end.code or 0)
         debug = getattr(args, "debug", False)
         assert_outputs(args)
-        with only_json() if getattr(args, "json", False) else nullcontext():
+        start = time.monotonic()
+        with ExitStack() as stack:
+            stack.enter_context(volume(_volume_of(args)))
+            if getattr(args, "json", False):
+                stack.enter_context(only_json())
             code = int(args.run(args) or 0)
+            note(f"{args.verb}: {time.monotonic() - start:.1f} s, exit code {code}")
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -108,6 +129,17 @@ def _run(argv: Sequence[str] | None) -> int:
         if debug:
             _say(traceback.format_exc())
         return _report(error)
+
+
+def _volume_of(args: argparse.Namespace) -> int:
+    """-q and -v; who asks for both hears more."""
+    if getattr(args, "verbose", False):
+        import logging
+
+        logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")
+        logging.getLogger("intertwine").setLevel(logging.INFO)
+        return VERBOSE
+    return QUIET if getattr(args, "quiet", False) else NORMAL
 
 
 def _report(error: BaseException) -> int:

@@ -22,6 +22,7 @@ from intertwine.cli.arguments import (
     positive_float,
     positive_int,
 )
+from intertwine.cli.registered import registered
 from intertwine.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,9 +76,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _kinds_help() -> str:
-    from intertwine.stitching import STITCH_CLASSES
-
-    lines = [f"  {each.usage:<12}{each.help}" for each in STITCH_CLASSES.values()]
+    lines = [f"  {usage:<12}{text}" for usage, text in registered()["stitches"].items()]
     return "kinds, comma-separated:\n" + "\n".join(lines)
 
 
@@ -135,7 +134,7 @@ def alpha(text: str) -> Any:
 
 def run(args: argparse.Namespace) -> int | None:
     """Load, stitch, write the page, print."""
-    from intertwine.cli.output import log
+    from intertwine.cli.output import now_and_then
     from intertwine.stitching import parse_kind, stitch
 
     kinds = [parse_kind(text) for text in args.kind.split(",") if text.strip()]
@@ -149,15 +148,11 @@ def run(args: argparse.Namespace) -> int | None:
         changed = argparse.Namespace(**{**vars(args), "normalize": args.normalize_b})
         other = training_and_test(changed)
         inputs_b = (other[0].images, other[1].images)
-    console = log()
-
-    def show(what: str, done: int) -> None:
-        console.print(what, end="\r", markup=False, highlight=False)
-
+    said = now_and_then()
     report = stitch(
         a.model, b.model, train, test, at=_at(args.at), at_b=_at(args.at_b) if args.at_b else None,
         kinds=kinds, training=training, skip=args.skip, enough=args.enough, batch=args.batch,
-        inputs_b=inputs_b, progress=show if console.is_terminal else None,
+        inputs_b=inputs_b, progress=lambda what, done: said(what),
     )  # fmt: skip
     facts = {"A": a.name, "B": b.name, "weights of A": args.weights_a, "weights of B": args.weights_b,
              "data": args.data, "training inputs": how}  # fmt: skip

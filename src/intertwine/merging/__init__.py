@@ -8,6 +8,7 @@ from intertwine.merging.plan import AxisPlan, Merge, MergePlan
 from intertwine.merging.registry import METHODS, MergeMethod, Parameter, merge_method
 from intertwine.merging.repair import reestimate_norms
 from intertwine.merging.shrink import apply_merge
+from intertwine.merging.smaller import MergeCurve, Merged, merge, merge_betas
 from intertwine.merging.storage import flops_of, load_merged, save_merged
 
 __all__ = [
@@ -15,8 +16,10 @@ __all__ = [
     "PAPER_BETAS",
     "AxisPlan",
     "Merge",
+    "MergeCurve",
     "MergeMethod",
     "MergePlan",
+    "Merged",
     "Options",
     "Parameter",
     "Planner",
@@ -24,6 +27,8 @@ __all__ = [
     "feature_complexity",
     "flops_of",
     "load_merged",
+    "merge",
+    "merge_betas",
     "merge_method",
     "plan_merge",
     "reestimate_norms",

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from intertwine.errors import InputError
+from intertwine.results import Result
 
 if TYPE_CHECKING:
     from intertwine.report.page import Page
 
 
 def page_of(result: Any, **options: Any) -> Page:
-    """The page that belongs to a kind of result."""
+    """The page that belongs to a kind of result; tables and remarks where there is no picture."""
     from intertwine.inside import Attribution, Dissection
     from intertwine.report.attribute_page import attribute_page
     from intertwine.report.dissect_page import dissect_page
@@ -21,5 +22,22 @@ def page_of(result: Any, **options: Any) -> Page:
     for kind, make in pages.items():
         if isinstance(result, kind):
             return make(result, **options)
-    known = ", ".join(kind.__name__ for kind in pages)
-    raise InputError(f"{type(result).__name__} has no page", do=f"these have one: {known}")
+    if isinstance(result, Result):
+        return plain_page(result, **options)
+    raise InputError(f"{type(result).__name__} has no page", do="give what a verb returned")
+
+
+def plain_page(result: Result, facts: Mapping[str, Any] | None = None) -> Page:
+    """The tables of a result, and what is known beside it."""
+    from intertwine.report.page import Page
+
+    page = Page(type(result).__name__)
+    if facts:
+        page.section("", "")
+        page.table(["", ""], list(facts.items()))
+    for table in result.tables():
+        page.section(table.title)
+        page.table(table.columns, table.rows)
+    for line in result.remarks():
+        page.text(line)
+    return page

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from intertwine.cells import format_cell
 from intertwine.errors import InputError
 from intertwine.files import replacing
-from intertwine.report.cells import format_cell
 
 _STYLE = """
 html { color-scheme: light; }

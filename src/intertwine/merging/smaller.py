@@ -1,0 +1,277 @@
+"""merge: plan, shrink, measure; for a threshold, a budget or an accuracy that may be lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from intertwine.data import evaluate
+from intertwine.data.batches import Batches
+from intertwine.errors import InputError
+from intertwine.merging.decide import PAPER_BETAS, Options, Planner
+from intertwine.merging.places import check_beta
+from intertwine.merging.plan import MergePlan
+from intertwine.merging.registry import all_parameters, find_method
+from intertwine.merging.repair import reestimate_norms
+from intertwine.merging.shrink import apply_merge
+from intertwine.merging.storage import flops_of, save_merged
+from intertwine.progress import Progress, counted
+from intertwine.results import Result, Table
+from intertwine.symmetry import Symmetry, trace
+
+_MAX_DROP_STEPS = 7
+_AS_RELEASED = {"order": "interleaved", "norm": "sum"}
+_MEASURED = 2000  # inputs that statistics are measured on
+
+
+@dataclass(frozen=True, repr=False)
+class Merged(Result):
+    """model: the smaller model, which really runs. FLOPs are those of one call; accuracies need data."""
+
+    model: nn.Module
+    plan: MergePlan
+    parameters_before: int
+    parameters_after: int
+    flops_before: int
+    flops_after: int
+    accuracy_before: float | None
+    accuracy_after: float | None
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `intertwine merge --json` prints it."""
+        plan = self.plan
+        numbers = {name: value for name, value in vars(self).items() if name not in ("model", "plan")}
+        return {
+            **numbers, "complexity": plan.complexity, "merges": plan.merges, "method": plan.method,
+            "repair": plan.repair, "left_alone": dict(plan.left_alone),
+        }  # fmt: skip
+
+    def tables(self) -> Sequence[Table]:
+        """A row an axis."""
+        columns = ["axis", "width", "complexity", "relative error"]
+        rows = [[a.name, a.size, a.width, a.costs[-1] if a.costs else 0.0] for a in self.plan.axes]
+        return [Table("merge", columns, rows, columns[1:])]
+
+    def save(self, path: str | Path, source: str = "", *, input: str | None = None) -> Path:
+        """The page (.html), the numbers (.json), or else a folder that `intertwine.load` reads.
+
+        source: how the original is made ("zoo:vgg16", "net.py:make"); input: its example, as in "1x3x32x32".
+        """
+        if Path(path).suffix in (".html", ".json"):
+            return super().save(path)
+        if not source:
+            raise InputError("a folder needs to say how the original is made", do='give source="zoo:vgg16"')
+        details = {"input": input, "method": self.plan.method, "widths": self.plan.complexity}
+        return save_merged(self.model, path, source, {**details, "left_alone": dict(self.plan.left_alone)})
+
+    def remarks(self) -> list[str]:
+        """What was left alone and why, and what it costs."""
+        lines = [f"left alone: {name}: {reason}" for name, reason in self.plan.left_alone.items()]
+        for what, before, after in (
+            ("parameters", self.parameters_before, self.parameters_after),
+            ("flops", self.flops_before, self.flops_after),
+        ):
+            share = f"{before:,} -> {after:,} ({after / before:.1%})" if before else "none counted"
+            lines.append(f"{what}: {share}")
+        if self.accuracy_before is not None:
+            lines.append(f"accuracy: {self.accuracy_before:.2%} -> {self.accuracy_after:.2%}")
+        return lines
+
+
+@dataclass(frozen=True, repr=False)
+class MergeCurve(Result):
+    """What `merge` gives at each threshold."""
+
+    betas: tuple[float, ...]
+    merged: tuple[Merged, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `intertwine merge --betas --json` prints it."""
+        rows = zip(self.betas, self.merged, strict=True)
+        return {"sweep": [{"beta": beta, **each.to_dict()} for beta, each in rows]}
+
+    def tables(self) -> Sequence[Table]:
+        """A row a threshold."""
+        columns = ["beta", "merges", "parameters_after", "flops_after", "accuracy_after"]
+        rows = [[row[name] for name in columns] for row in self.to_dict()["sweep"]]
+        return [Table("merge", columns, rows, columns)]
+
+
+def merge(
+    model: nn.Module,
+    inputs: Any,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    data: Any = None,
+    train_data: Any = None,
+    symmetry: Symmetry | None = None,
+    beta: float | None = None,
+    target_params: float | None = None,
+    target_flops: float | None = None,
+    max_drop: float | None = None,
+    method: str | None = None,
+    paper: bool = False,
+    repair: str | None = None,
+    max_ratio: float = 1.0,
+    axes: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    **parameters: str | None,
+) -> Merged:
+    """A smaller model: channels merged on every axis that the symmetry allows.
+
+    Give one of beta (default: 0.1), target_params, target_flops, and max_drop: the fewest parameters whose
+    accuracy on `data` is within max_drop of the model's, by bisection. inputs: an example for one call.
+    repair="data" measures on `train_data` (or on `data`; labels are not used). parameters: those of the
+    method, such as order, distance and norm. paper: the source's method as released. The caller's model is
+    not touched.
+
+    >>> import torch
+    >>> _ = torch.manual_seed(0)
+    >>> mlp = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
+    >>> small = merge(mlp, torch.zeros(1, 4), target_params=0.5)
+    >>> small.model[0].out_features <= 8 and small.parameters_after <= 0.5 * small.parameters_before
+    True
+    """
+    goals = {"beta": beta, "target_params": target_params, "target_flops": target_flops, "max_drop": max_drop}
+    given = {name: value for name, value in goals.items() if value is not None}
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given)} are several goals", do="give one of them")
+    if max_drop is not None and data is None:
+        raise InputError("max_drop needs data to measure accuracy on", do="give data")
+    if beta is not None:
+        check_beta(beta)
+    options = _options(method, paper, repair, max_ratio, parameters)
+    job = _Job(model, inputs, kwargs, data, train_data, symmetry, options, axes, progress)
+    return job.measured(job.plan(**given))
+
+
+def merge_betas(
+    model: nn.Module,
+    inputs: Any,
+    betas: Sequence[float] = PAPER_BETAS,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    data: Any = None,
+    train_data: Any = None,
+    symmetry: Symmetry | None = None,
+    method: str | None = None,
+    paper: bool = False,
+    repair: str | None = None,
+    max_ratio: float = 1.0,
+    axes: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    **parameters: str | None,
+) -> MergeCurve:
+    """`merge` at every threshold; what does not depend on it is computed once."""
+    for beta in betas:
+        check_beta(beta)
+    options = _options(method, paper, repair, max_ratio, parameters)
+    job = _Job(model, inputs, kwargs, data, train_data, symmetry, options, axes, progress)
+    return MergeCurve(tuple(betas), tuple(job.measured(job.plan(beta=beta)) for beta in betas))
+
+
+def _options(
+    method: str | None,
+    paper: bool,
+    repair: str | None,
+    max_ratio: float,
+    parameters: Mapping[str, str | None],
+) -> Options:
+    chosen = find_method("ifm" if paper and not method else method)
+    given = {**(_AS_RELEASED if paper else {}), **{k: v for k, v in parameters.items() if v is not None}}
+    for name in given:
+        if name not in all_parameters():
+            raise InputError(f"no parameter {name!r}", do=f"there are {', '.join(all_parameters())}")
+    fields = {name: given.pop(name) for name in list(given) if name in Options.__dataclass_fields__}
+    known: dict[str, Any] = {**fields, "parameters": given, "max_ratio": max_ratio}
+    return Options(chosen.name, repair=repair or chosen.repair, **known).checked()
+
+
+class _Job:
+    """One model with its planner and its data."""
+
+    def __init__(
+        self, model: nn.Module, inputs: Any, kwargs: Mapping[str, Any] | None, data: Any, train_data: Any,
+        symmetry: Symmetry | None, options: Options, axes: Sequence[str] | None, progress: Progress | None,
+    ) -> None:  # fmt: skip
+        self.start = time.perf_counter()
+        self.model, self.data, self.progress = model, data, progress
+        self.call = (inputs if isinstance(inputs, tuple) else (inputs,), dict(kwargs or {}))
+        self.batches: list[Any] | None = None
+        if options.repair == "data":
+            calibration = data if train_data is None else train_data
+            if calibration is None:
+                raise InputError("repair by data needs data", do="give data or train_data")
+            self.batches = [x for x, _ in Batches(calibration, batch=100, limit=_MEASURED)]
+        symmetry = symmetry or trace(model, *self.call)
+        self.planner = Planner(model, symmetry, options, axes, self.batches, True, self.call)
+
+    def plan(
+        self, beta: float = 0.1, target_params: float | None = None, target_flops: float | None = None,
+        max_drop: float | None = None,
+    ) -> MergePlan:  # fmt: skip
+        """The plan for the goal."""
+        advance = self._advance(sum(a.size for a in self.planner.axes), "merging")
+        if target_params is not None:
+            return self.planner.at_share(target_params, "parameters", advance)
+        if target_flops is not None:
+            return self.planner.at_share(target_flops, "flops", advance)
+        if max_drop is not None:
+            return self._within_drop(max_drop)
+        return self.planner.at_beta(beta, advance)
+
+    def _within_drop(self, drop: float) -> MergePlan:
+        """The fewest parameters, by bisection, whose accuracy is within `drop` of the original's."""
+        low, high, best = 0.0, 1.0, self.planner.at_share(1.0, "parameters")
+        for _ in range(_MAX_DROP_STEPS):
+            middle = (low + high) / 2
+            try:
+                plan = self.planner.at_share(middle, "parameters")
+            except InputError:  # cannot be reached
+                low = middle
+                continue
+            accuracy = self._accuracy(self._build(plan), f"{middle:.1%} of the parameters") or 0.0
+            if accuracy >= (self.accuracy or 0.0) - drop:
+                high, best = middle, plan
+            else:
+                low = middle
+        return best
+
+    def measured(self, plan: MergePlan) -> Merged:
+        """The smaller model, and its numbers from running it."""
+        small = self._build(plan)
+        return Merged(
+            small, plan, _size(self.model), _size(small), flops_of(self.model, *self.call),
+            flops_of(small, *self.call), self.accuracy, self._accuracy(small, "the smaller model"),
+            time.perf_counter() - self.start,
+        )  # fmt: skip
+
+    def _build(self, plan: MergePlan) -> nn.Module:
+        """The smaller model, with statistics measured again if repair is data."""
+        small = apply_merge(self.model, plan)
+        return small if self.batches is None else reestimate_norms(small, self.batches, self.model, plan)
+
+    @cached_property
+    def accuracy(self) -> float | None:
+        """Of the model itself."""
+        return self._accuracy(self.model, "the model")
+
+    def _accuracy(self, model: nn.Module, what: str) -> float | None:
+        if self.data is None:
+            return None
+        total = len(self.data) if hasattr(self.data, "__len__") else 0
+        return evaluate(model, self.data, progress=self._advance(total, f"evaluating {what}")).accuracy
+
+    def _advance(self, total: int, what: str) -> Callable[[int], None] | None:
+        return counted(self.progress, total, what)
+
+
+def _size(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())

@@ -1,0 +1,27 @@
+"""One progress protocol: `progress(done, total, what)` is called while a verb works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Progress = Callable[[int, int, str], None]
+
+
+def counted(progress: Progress | None, total: int, what: str) -> Callable[[int], None] | None:
+    """`advance(n)` for a loop that knows how much it has just done.
+
+    >>> advance = counted(lambda *said: print(*said), 10, "inputs")
+    >>> advance(4); advance(6)
+    4 10 inputs
+    10 10 inputs
+    """
+    if progress is None:
+        return None
+    done = 0
+
+    def advance(count: int = 1) -> None:
+        nonlocal done
+        done += count
+        progress(done, total, what)
+
+    return advance
