@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from intertwine.activations import intertwiner
 from intertwine.aligning import align, alignment_report, interpolate
 from intertwine.comparing import collect, compare, functional_similarity, similarity
+from intertwine.data.vision_shim import watch as _watch
 from intertwine.errors import IntertwineError
 from intertwine.exploring import find_equivalents
 from intertwine.inside import attribute, dissect
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from intertwine.report.page import Page
 
+_watch()
 __version__ = _metadata.version("intertwine")
 
 

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from intertwine.cli.arguments import (
-    DATA_HELP,
-    MODEL_HELP,
     any_seed,
     any_text,
     data_spec,
@@ -25,6 +23,8 @@ from intertwine.cli.arguments import (
     processes,
     side,
 )
+from intertwine.data.sources import data_help
+from intertwine.zoo.sources import model_help
 
 if TYPE_CHECKING:
     from intertwine.training import Recipe, Run, Splits
@@ -40,9 +40,9 @@ metrics.jsonl, checkpoints/ at the epochs that the recipe names, and TensorBoard
 
 recipes in the package: digits, fast, godfrey, ifm, lenet-genni; docs/train.md explains the file format
 
-{MODEL_HELP}  NAME                     short for zoo:NAME; classes and channels follow the data
+{model_help()}  NAME                     short for zoo:NAME; classes and channels follow the data
 
-{DATA_HELP}  cifar10[:DIR]            DIR/train.parquet and DIR/test.parquet, as is parquet:DIR
+{data_help()}  cifar10[:DIR]            DIR/train.parquet and DIR/test.parquet, as is parquet:DIR
 """
 
 

@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from intertwine.cli.arguments import DATA_HELP, any_text, model_spec, output_path
+from intertwine.cli.arguments import any_text, model_spec, output_path
 from intertwine.cli.sweep import add_backend_arguments, print_report, progress_notes
 from intertwine.cli.train import add_training_data_arguments
+from intertwine.data.sources import data_help
 
 if TYPE_CHECKING:
     from intertwine.sweeping import Sweep
@@ -22,7 +23,7 @@ _EPILOG = f"""examples:
 DIR gets MODEL-seedN.safetensors for every seed, table.parquet with every epoch, and results/. The same
 command goes on after an interruption; more seeds train only the new ones.
 
-{DATA_HELP}  cifar10[:DIR]            DIR/train.parquet and DIR/test.parquet, as is parquet:DIR
+{data_help()}  cifar10[:DIR]            DIR/train.parquet and DIR/test.parquet, as is parquet:DIR
 """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
@@ -68,7 +67,6 @@ def build_diffusers(name: str) -> Built:
 
 
 def _import_diffusers() -> Any:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     prepare()
     try:
         import diffusers
