@@ -197,6 +197,7 @@ def test_a_hub_name_that_is_not_there() -> None:
         resolve("hf:nobody/nothing")
 
 
+@pytest.mark.filterwarnings("ignore:.*LeafSpec")  # torch warns about the programs that it saves
 def test_an_exported_program(tmp_path: Path) -> None:
     """`.pt2` in: the same function, and its axes are found; never without --run-code."""
     net = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 2)).eval()
