@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from intertwine import act, trace, zoo
 from intertwine.aligning import Mixer, align, alignment_report, check_llfc, interpolate, mix
 from intertwine.data import load_data
-from intertwine.data.vision_shim import import_vision
 from intertwine.symmetry.prove import make_generic
+from intertwine.vision_shim import import_vision
 
 TOLERANCE = 1e-5
 

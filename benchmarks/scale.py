@@ -32,7 +32,7 @@ def measure(billions: float) -> dict[str, float]:
     import torch
 
     from intertwine import act, trace
-    from intertwine.data.vision_shim import prepare
+    from intertwine.vision_shim import prepare
 
     prepare()  # transformers imports torchvision
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from intertwine import trace
-from intertwine.data.vision_shim import import_vision
 from intertwine.report.symmetry_page import axes_figure
+from intertwine.vision_shim import import_vision
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import torch
 from fuzz.fast_export import install
 from intertwine.data import Dataset, load_data
 
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test reaches for the network
 ROOT = Path(__file__).resolve().parents[1]
 
 if "PYTEST_XDIST_WORKER" in os.environ:

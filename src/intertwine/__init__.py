@@ -14,6 +14,8 @@ from importlib import import_module as _import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from intertwine.vision_shim import watch as _watch
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -79,6 +81,9 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+_watch()
 
 
 def load(path: str | Path, *, run_code: bool = False, source: str | None = None) -> nn.Module:

@@ -44,13 +44,13 @@ def run_demo(out: str | Path, tell: Callable[[str], None] = lambda text: None) -
     lines = _symmetry_lines(symmetry, report)
 
     tell("acting with a random element")
-    before, _ = evaluate(model, data)
-    after, _ = evaluate(act(model, symmetry.sample(0)), data)
+    before = evaluate(model, data).accuracy
+    after = evaluate(act(model, symmetry.sample(0)), data).accuracy
     lines.append(Statement("accuracy before and after acting", f"{before:.2%} and {after:.2%}"))
 
     tell("merging channels, without data")
     planner = Planner(model, symmetry, Options())
-    points = merge_curve(planner, lambda m: evaluate(m, data)[0], shares=SHARES)
+    points = merge_curve(planner, lambda m: evaluate(m, data).accuracy, shares=SHARES)
     lines += [Statement(f"accuracy with {p.kept:.0%} of the parameters", f"{p.score:.2%}") for p in points]
 
     tell("comparing two seeds")

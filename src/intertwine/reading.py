@@ -86,7 +86,7 @@ def parsing(
     """
     try:
         yield
-    except (IntertwineError, KeyboardInterrupt):
+    except (IntertwineError, KeyboardInterrupt, GeneratorExit):
         raise
     except RecursionError as problem:
         raise error(f"cannot read {what}: it is nested too deeply", so=so, do=do) from problem

@@ -72,9 +72,9 @@ class Result:
 
     def page(self, **options: Any) -> Any:
         """The HTML page, with pictures where there are some."""
-        from intertwine import page
+        import intertwine  # pages lie above all results
 
-        return page(self, **options)
+        return intertwine.page(self, **options)
 
     def save(self, path: str | Path) -> Path:
         """The page (.html) or the numbers (.json), whole or not at all."""

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from intertwine import zoo
-from intertwine.data import Dataset, evaluate
+from intertwine.data import Dataset, Tokens, evaluate
 
 FULL = os.environ.get("INTERTWINE_FULL") == "1"
 
@@ -23,7 +24,13 @@ PUBLISHED = [
     ("resnet20", "resnet20-cifar10-seed1", "cifar10-legacy", 0.9203, 2000),
     ("resnet20-pad", "resnet20a-cifar10", "imagenet", 0.9173, 2000),
     ("vgg16", "vgg16-cifar10", "cifar10", 0.9100, 1000),
+    ("resnet20", "resnet20-cifar10-c", "cifar10-legacy", 0.9260, 2000),
+    ("resnet32", "resnet32-cifar10-c", "cifar10-legacy", 0.9353, 500),
+    ("resnet56", "resnet56-cifar10-c", "cifar10-legacy", 0.9437, 300),
+    ("vit48", "vit48-cifar10-a", "0.5,0.5,0.5/0.5,0.5,0.5", 0.7462, 2000),
+    ("vit48", "vit48-cifar10-b", "0.5,0.5,0.5/0.5,0.5,0.5", 0.4703, 2000),
 ]
+CIFAR100 = "0.5070,0.4865,0.4409/0.2673,0.2564,0.2761"
 
 
 @pytest.mark.parametrize(("name", "file", "normalize", "accuracy", "count"), PUBLISHED)
@@ -76,3 +83,51 @@ def test_imagenet_sample_reads(shared_data: Path) -> None:
     # natural images are near the mean and spread of the preset
     assert abs(float(data.images.mean())) < 0.7
     assert 0.5 < float(data.images.std()) < 1.5
+
+
+@pytest.mark.parametrize(
+    ("depth", "accuracy", "count"), [(20, 0.6883, 2000), (32, 0.701, 500), (56, 0.727, 300)]
+)
+def test_cifar100(depth: int, accuracy: float, count: int, shared_data: Path) -> None:
+    from intertwine.data import load_data
+
+    file = shared_data / "checkpoints" / f"resnet{depth}-cifar100-c.safetensors"
+    model = zoo.resolve(f"zoo:resnet{depth}-cifar100", weights=file).model
+    data = load_data(f"parquet:{shared_data / 'cifar100' / 'test.parquet'}", normalize=CIFAR100, limit=count)
+    tolerance = 3 * math.sqrt(accuracy * (1 - accuracy) / count)
+    assert evaluate(model, data).accuracy == pytest.approx(accuracy, abs=tolerance)
+
+
+@pytest.mark.parametrize(("seed", "loss"), [(0, 1.734), (1, 1.730)])
+def test_character_gpt(seed: int, loss: float, shared_data: Path) -> None:
+    """The loss on the last tenth of the text, and far worse on the same text backwards."""
+    from intertwine.data import load_data
+
+    file = shared_data / "checkpoints" / f"nanogpt64-shakespeare-seed{seed}.safetensors"
+    source = zoo.resolve("zoo:nanogpt64", weights=file)
+    text = f"text:{shared_data / 'text' / 'tinyshakespeare.txt'}"
+    got = evaluate(source.model, load_data(f"{text}[90%:]", prepare=source.prepare))
+    assert got.loss == pytest.approx(loss, abs=1e-3)
+    assert got.loss_error < 0.02
+    data = load_data(f"{text}[90%:]", prepare=source.prepare, limit=100)
+    assert isinstance(data, Tokens)
+    backwards = Tokens("backwards", data.ids.flip(0), data.context, data.objective, data.words)
+    assert evaluate(source.model, backwards).loss > loss + 1
+
+
+@pytest.mark.parametrize("which", "ab")
+def test_modular_addition(which: str, shared_data: Path) -> None:
+    file = shared_data / "checkpoints" / f"modadd59-{which}.safetensors"
+    source = zoo.resolve("zoo:modadd59", weights=file)
+    pairs = torch.cartesian_prod(torch.arange(59), torch.arange(59))
+    assert evaluate(source.model, (pairs, pairs.sum(1) % 59)).accuracy == 1
+    assert evaluate(source.model, (pairs, (pairs.sum(1) + 1) % 59)).accuracy < 0.1
+
+
+def test_every_checkpoint_loads_by_name(shared_data: Path) -> None:
+    """The name of a file says the net of the zoo that it belongs to."""
+    files = sorted((shared_data / "checkpoints").glob("*.safetensors"))
+    assert files
+    for file in files:
+        name = file.stem.partition("-")[0].replace("20a", "20-pad")
+        zoo.resolve(f"zoo:{name}", weights=file)

@@ -22,7 +22,7 @@ ALGORITHMS = {"merging", "aligning", "stitching", "comparing", "exploring", "ins
 LEVELS = [
     {"text"},
     {"errors"},
-    {"files", "numbers", "reading", "interrupts", "cells", "plain", "progress", "checkup"},
+    {"files", "numbers", "reading", "interrupts", "vision_shim", "cells", "plain", "progress", "checkup"},
     {"results"},
     {"data"},
     {"ir"},

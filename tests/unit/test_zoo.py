@@ -14,7 +14,8 @@ EXPECTED = {
     *("mlp lenet5 vgg11 vgg13 vgg16 vgg19 vgg16-plain resnet18 resnet34 resnet50".split()),
     *("myrtle myrtle-plain myrtle-constant tiny10 digits-vgg".split()),
     *("cct6 convnext-cifar resnet20-open resnet50-open mobilenet mobilenetv2".split()),
-    *("minigrid-agent minigrid-agent-bottleneck".split()),
+    *("minigrid-agent minigrid-agent-bottleneck vit48 nanogpt64 modadd59".split()),
+    *("resnet20-cifar100 resnet32-cifar100 resnet56-cifar100".split()),
     *(f"resnet{depth}{variant}" for depth in (20, 32, 44, 56, 110) for variant in ("", "-pad")),
 }
 
@@ -31,8 +32,9 @@ def test_builds_and_runs(name: str) -> None:
     assert not model.training
     assert entry.description
     with torch.no_grad():
-        out = logits_of(model(torch.randn(2, *entry.shape, generator=torch.Generator().manual_seed(0))))
-    assert out.shape == (2, entry.classes)
+        out = logits_of(model(zoo.resolve(f"zoo:{name}").example[0]))
+    assert out.shape[0] == 2
+    assert out.shape[-1] == entry.classes
     assert torch.isfinite(out).all()
     assert not out[0].equal(out[1])
 

@@ -182,7 +182,7 @@ def test_zoo_and_data_import_nothing_heavy() -> None:
 
 def test_torchvision_imports_after_the_shim_in_a_fresh_interpreter() -> None:
     code = (
-        "from intertwine.data.vision_shim import import_vision\n"
+        "from intertwine.vision_shim import import_vision\n"
         "models = import_vision('torchvision.models')\n"
         "import timm\n"
         "print(models.resnet18(weights=None).fc.out_features)"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from intertwine import numbers
+from intertwine.cli.registered import registered
 from intertwine.errors import InputError, NotFound
 from intertwine.reading import user_path
 from intertwine.text import first_line, quoted
@@ -21,24 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MODEL_HELP = """\
-MODEL is one of
-  zoo:NAME                 a net of the source papers: zoo:resnet20, zoo:vgg16, zoo:digits-vgg, ...
-  torchvision:NAME         random weights, nothing is downloaded (needs the extra "vision")
-  timm:NAME                random weights, nothing is downloaded (needs the extra "vision")
-  hf:FAMILY                bert, gpt2, llama, vit, ...: small, from its config (needs the extra "text")
-  diffusers:NAME           unet2d, unet2d-condition: small, from a config (needs the extra "diffusion")
-  path/to/file.py:factory  calls factory(); THIS RUNS THE PYTHON CODE IN THE FILE
-"""
-DATA_HELP = """\
-DATA is one of
-  digits                   scikit-learn's 1x8x8 digits
-  parquet:FILE             Hugging Face image layout (image bytes and label)
-  npz:FILE                 arrays images and labels
-  imagefolder:DIR          DIR/class/image
-  torchvision:NAME:ROOT    a data set of torchvision that is already in ROOT
-  fashion-mnist[:DIR]      the idx files, also where Debian's dataset-fashion-mnist puts them
-"""
 _SHIPPED = "shipped:"
 _LONGEST_NAME = 200  # bytes; file systems allow 255, and temporary names beside the file are longer
 
@@ -151,13 +134,15 @@ def add_device_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_model_arguments(parser: argparse.ArgumentParser, *, weights: bool = True) -> None:
+def add_model_arguments(
+    parser: argparse.ArgumentParser, *, weights: bool = True, classes: bool = True
+) -> None:
     """MODEL, --weights, --input, --device, --seed; verbs with two sets of weights declare their own."""
     parser.add_argument(
         "model",
         type=model_spec,
         metavar="MODEL",
-        help="zoo:NAME, torchvision:NAME, timm:NAME, hf:FAMILY or FILE.py:factory",
+        help=f"{registered()['model_forms']}; see below",
     )
     if weights:
         parser.add_argument(
@@ -172,8 +157,25 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, weights: bool = True
         metavar="SHAPE",
         help="1x3x32x32; 2x16:int64 for token ids; commas separate inputs",
     )
+    add_source_arguments(parser, classes=classes)
     add_device_arguments(parser)
-    parser.epilog = "\n".join(filter(None, [parser.epilog, MODEL_HELP]))
+    parser.epilog = "\n".join(filter(None, [parser.epilog, registered()["model_help"]]))
+
+
+def add_source_arguments(parser: argparse.ArgumentParser, *, classes: bool = True) -> None:
+    """--classes, --pretrained, --run-code: what is asked of a MODEL beside its name."""
+    if classes:
+        parser.add_argument(
+            "--classes",
+            dest="model_classes",
+            type=positive_int,
+            metavar="N",
+            help="of the model's head (default: its own, or those of the last layer in --weights)",
+        )
+    parser.add_argument("--pretrained", action="store_true", help="the library's trained weights")
+    parser.add_argument(
+        "--run-code", action="store_true", help="run Python code that comes with a model's weights"
+    )
 
 
 def add_pair_arguments(parser: argparse.ArgumentParser, a: str, b: str) -> None:
@@ -184,7 +186,8 @@ def add_pair_arguments(parser: argparse.ArgumentParser, a: str, b: str) -> None:
         parser.add_argument(
             f"--weights-{which}", type=input_path, metavar="FILE", help=f"weights of {which.upper()}"
         )
-    parser.epilog = "\n".join(filter(None, [parser.epilog, MODEL_HELP]))
+    add_source_arguments(parser)
+    parser.epilog = "\n".join(filter(None, [parser.epilog, registered()["model_help"]]))
 
 
 def add_data_arguments(
@@ -202,9 +205,8 @@ def add_data_arguments(
     parser.add_argument(
         "--normalize",
         type=normalization,
-        default="none",
         metavar="HOW",
-        help="cifar10, cifar10-legacy, imagenet, none, or M,M,M/S,S,S (default: none)",
+        help="cifar10, cifar10-legacy, imagenet, none, or M,M,M/S,S,S (default: that of the model's weights)",
     )
     parser.add_argument("--limit", type=positive_int, metavar="N", help="use N examples only")
     parser.add_argument(
@@ -218,19 +220,36 @@ def add_data_arguments(
         help="train or test, where the data has both (default: test)",
     )
     parser.add_argument("--size", type=side, metavar="N", help="resize and crop image files to NxN")
-    parser.epilog = "\n".join(filter(None, [parser.epilog, DATA_HELP]))
+    parser.add_argument("--context", type=positive_int, metavar="N", help="tokens of one window of text")
+    parser.add_argument(
+        "--tokenizer",
+        type=input_path,
+        metavar="PATH",
+        help="folder or tokenizer.json (default: the model's; characters without one)",
+    )
+    parser.epilog = "\n".join(filter(None, [parser.epilog, registered()["data_help"]]))
 
 
 def load_model(args: argparse.Namespace, *, weights: str | None = None) -> Source:
-    """The Source of MODEL on --device with its weights; `weights` replaces --weights."""
+    """The Source of MODEL on --device with its weights; `weights` replaces --weights.
+
+    What belongs to its weights (normalisation, size, tokenizer) is left in `args.prepare` for `load_dataset`.
+    """
     from dataclasses import replace
 
     from intertwine import zoo
 
-    source = zoo.resolve(args.model, input=args.input, seed=args.seed)
     chosen = weights if weights is not None else getattr(args, "weights", None)
-    if chosen is not None:
-        zoo.load_weights(source.model, _weights_path(chosen, args.model), ignore=source.idle)
+    source = zoo.resolve(
+        args.model,
+        input=args.input,
+        seed=args.seed,
+        weights=None if chosen is None else _weights_path(chosen, args.model),
+        classes=getattr(args, "model_classes", None),
+        pretrained=getattr(args, "pretrained", False),
+        run_code=getattr(args, "run_code", False),
+    )
+    args.prepare = source.prepare
     device = parse_device(args.device)
     example = tuple(_to(value, device) for value in source.example)
     kwargs = {name: _to(value, device) for name, value in source.kwargs.items()}
@@ -238,8 +257,11 @@ def load_model(args: argparse.Namespace, *, weights: str | None = None) -> Sourc
 
 
 def load_side(args: argparse.Namespace, model: str, weights: str | None) -> Source:
-    """One of several models with its weights."""
-    return load_model(argparse.Namespace(**{**vars(args), "model": model, "weights": weights}))
+    """One of several models with its weights; data is prepared as the first of them wants it."""
+    own = argparse.Namespace(**{**vars(args), "model": model, "weights": weights})
+    source = load_model(own)
+    args.prepare = getattr(args, "prepare", source.prepare)
+    return source
 
 
 def load_pair(args: argparse.Namespace) -> tuple[Source, Source]:
@@ -267,6 +289,11 @@ def _weights_path(weights: str, model: str) -> str:
     return str(zoo.checkpoint(model.removeprefix("zoo:"), seed))
 
 
+def chosen_normalize(args: argparse.Namespace) -> str:
+    """--normalize, or that of the model's weights, or none."""
+    return str(args.normalize or getattr(getattr(args, "prepare", None), "normalize", None) or "none")
+
+
 def load_dataset(args: argparse.Namespace, *, split: str | None = None) -> Dataset:
     """The Dataset of --data; `split` replaces --split."""
     from intertwine.data import load_data
@@ -280,6 +307,9 @@ def load_dataset(args: argparse.Namespace, *, split: str | None = None) -> Datas
         batch=args.batch,
         split=split or args.split,
         size=args.size,
+        context=getattr(args, "context", None),
+        tokenizer=getattr(args, "tokenizer", None),
+        prepare=getattr(args, "prepare", None),
     )
 
 

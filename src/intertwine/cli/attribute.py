@@ -12,6 +12,7 @@ from intertwine.cli.arguments import (
     add_data_arguments,
     add_model_arguments,
     any_text,
+    chosen_normalize,
     fraction,
     input_path,
     load_dataset,
@@ -43,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_model_arguments(parser)
+    add_model_arguments(parser, classes=False)
     parser.add_argument(
         "--axis", type=any_text, required=True, metavar="AXIS", help="the axis whose features are meant"
     )
@@ -74,9 +75,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--text", type=input_path, metavar="FILE", help="a text in place of --data, for models of tokens"
     )
-    parser.add_argument(
-        "--tokenizer", type=input_path, metavar="FILE", help="its tokenizer.json (default: characters)"
-    )
     add_data_arguments(parser)
     parser.add_argument(
         "-o", "--output", type=output_path, metavar="FILE", help="write the page (.html) or all maps (.npz)"
@@ -103,7 +101,7 @@ def run(args: argparse.Namespace) -> int | None:
             example=source.example, kwargs=source.kwargs, progress=advance,
         )  # fmt: skip
     if args.output:
-        statistics = parse_normalize(args.normalize)
+        statistics = parse_normalize(chosen_normalize(args))
         weights = Path(args.weights or "random").name
         facts = {"model": source.name, "weights": weights, "data": args.text or args.data}
         page = args.output.endswith(".html")

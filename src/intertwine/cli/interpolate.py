@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from intertwine.cli.align import check_same_graph
 from intertwine.cli.arguments import (
-    MODEL_HELP,
     add_data_arguments,
     add_device_arguments,
+    add_source_arguments,
     input_path,
     input_shape,
     load_dataset,
@@ -19,6 +19,7 @@ from intertwine.cli.arguments import (
     output_path,
     positive_int,
 )
+from intertwine.cli.registered import registered
 from intertwine.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,8 +77,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("-o", "--output", type=output_path, metavar="FILE", help="write the page here")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     add_device_arguments(parser)
+    add_source_arguments(parser)
     add_data_arguments(parser, required=True)
-    parser.epilog = "\n".join(filter(None, [parser.epilog, MODEL_HELP]))
+    parser.epilog = "\n".join(filter(None, [parser.epilog, registered()["model_help"]]))
     parser.set_defaults(run=run)
 
 

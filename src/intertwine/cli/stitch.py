@@ -12,6 +12,7 @@ from intertwine.cli.arguments import (
     add_device_arguments,
     add_pair_arguments,
     any_text,
+    chosen_normalize,
     data_spec,
     load_dataset,
     load_pair,
@@ -201,7 +202,7 @@ def _augmented(args: argparse.Namespace, data: Dataset) -> Dataset:
 
     if not args.augment and not args.flip:
         return data
-    statistics = parse_normalize(args.normalize)
+    statistics = parse_normalize(chosen_normalize(args))
     black = [0.0] if statistics is None else [-m / s for m, s in zip(*statistics, strict=True)]
     moved = augment(data.images, args.augment, flip=args.flip, black=black, seed=args.seed)
     return replace(data, images=moved)

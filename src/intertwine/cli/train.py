@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from intertwine.cli.arguments import (
-    DATA_HELP,
-    MODEL_HELP,
     any_seed,
     any_text,
     data_spec,
@@ -25,12 +23,13 @@ from intertwine.cli.arguments import (
     processes,
     side,
 )
+from intertwine.cli.registered import registered
 
 if TYPE_CHECKING:
     from intertwine.training import Recipe, Run, Splits
     from intertwine.training.journal import Listener
 
-_EPILOG = f"""examples:
+_EPILOG = """examples:
   intertwine train digits-vgg --data digits --recipe digits -o runs/digits
   intertwine train resnet20 --data cifar10:DIR --recipe fast -o runs/resnet20 --seed 1
   intertwine train zoo:vgg16 --data parquet:DIR --recipe ifm -o runs/vgg16
@@ -40,19 +39,21 @@ metrics.jsonl, checkpoints/ at the epochs that the recipe names, and TensorBoard
 
 recipes in the package: digits, fast, godfrey, ifm, lenet-genni; docs/train.md explains the file format
 
-{MODEL_HELP}  NAME                     short for zoo:NAME; classes and channels follow the data
+MODELS  NAME                     short for zoo:NAME; classes and channels follow the data
 
-{DATA_HELP}  cifar10[:DIR]            DIR/train.parquet and DIR/test.parquet, as is parquet:DIR
+DATAS  cifar10[:DIR]            DIR/train.parquet and DIR/test.parquet, as is parquet:DIR
 """
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the verb."""
+    epilog = _EPILOG.replace("MODELS", registered()["model_help"])
+    epilog = epilog.replace("DATAS", registered()["data_help"])
     parser = subparsers.add_parser(
         "train",
         help="train a model by a recipe; the same command resumes",
         description="Train MODEL on DATA by a recipe and write everything to RUN.",
-        epilog=_EPILOG,
+        epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(

@@ -7,14 +7,15 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from intertwine.cli.arguments import DATA_HELP, any_text, model_spec, output_path
+from intertwine.cli.arguments import any_text, model_spec, output_path
+from intertwine.cli.registered import registered
 from intertwine.cli.sweep import add_backend_arguments, print_report, progress_notes
 from intertwine.cli.train import add_training_data_arguments
 
 if TYPE_CHECKING:
     from intertwine.sweeping import Sweep
 
-_EPILOG = f"""examples:
+_EPILOG = """examples:
   intertwine zoo list
   intertwine zoo train digits-vgg --seeds 0-9 --data digits --recipe digits -o zoo
   intertwine zoo train myrtle --seeds 0-99 --data cifar10:DIR --recipe godfrey -o zoo --backend ray
@@ -22,22 +23,23 @@ _EPILOG = f"""examples:
 DIR gets MODEL-seedN.safetensors for every seed, table.parquet with every epoch, and results/. The same
 command goes on after an interruption; more seeds train only the new ones.
 
-{DATA_HELP}  cifar10[:DIR]            DIR/train.parquet and DIR/test.parquet, as is parquet:DIR
+DATAS  cifar10[:DIR]            DIR/train.parquet and DIR/test.parquet, as is parquet:DIR
 """
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the verb and its two commands."""
+    epilog = _EPILOG.replace("DATAS", registered()["data_help"])
     form = argparse.RawDescriptionHelpFormatter
     parser = subparsers.add_parser(
-        "zoo", help="list the nets of the sources, train many seeds", epilog=_EPILOG, formatter_class=form
+        "zoo", help="list the nets of the sources, train many seeds", epilog=epilog, formatter_class=form
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     listing = commands.add_parser("list", help="the nets by name")
     listing.add_argument("--json", action="store_true", help="print JSON")
     listing.set_defaults(run=run_list)
     training = commands.add_parser(
-        "train", help="train one net with many seeds", epilog=_EPILOG, formatter_class=form
+        "train", help="train one net with many seeds", epilog=epilog, formatter_class=form
     )
     training.add_argument("model", type=model_spec, metavar="MODEL", help="NAME of the zoo, or any MODEL")
     training.add_argument(

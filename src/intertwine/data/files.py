@@ -8,6 +8,7 @@ import math
 import struct
 import warnings
 import zipfile
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,17 +25,14 @@ from intertwine.text import quoted
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 _IMAGE_COLUMNS = ("img", "image", "images")
 _LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "y")
+_TEXT_COLUMNS = ("text", "content", "sentence")
 
 
 def read_parquet(path: Path, *, limit: int | None, size: int | None) -> Encoded:
     """A column of {bytes, path} structs (or of bytes) and a column of integer labels."""
     path = existing_file(path, "parquet file", DataError)
-    try:
-        import pyarrow.parquet as parquet
-    except ModuleNotFoundError as error:
-        raise MissingExtra("pyarrow is not installed", do='pip install "intertwine[vision]"') from error
     with parsing(path, DataError, do="the file is corrupt or not parquet"):
-        file = parquet.ParquetFile(path)
+        file = _open_parquet(path)
         image = _column(_IMAGE_COLUMNS, file.schema_arrow.names, path)
         label = _column(_LABEL_COLUMNS, file.schema_arrow.names, path)
         _check_columns(file, image, label, path)
@@ -53,6 +51,29 @@ def read_parquet(path: Path, *, limit: int | None, size: int | None) -> Encoded:
     # uint64 holds every integer of parquet that is not negative; what is too large is complained of later
     kind = np.int64 if min(labels, default=0) < 0 else np.uint64
     return Encoded(items, np.array(labels, dtype=kind), names, size)
+
+
+def _open_parquet(path: Path) -> Any:
+    try:
+        import pyarrow.parquet as parquet
+    except ModuleNotFoundError as error:
+        raise MissingExtra("pyarrow is not installed", do='pip install "intertwine[vision]"') from error
+    return parquet.ParquetFile(path)
+
+
+def has_text(path: Path) -> bool:
+    """Whether a parquet file holds text and no images."""
+    with parsing(path, DataError, do="the file is corrupt or not parquet"):
+        names = _open_parquet(path).schema_arrow.names
+    return not set(names) & set(_IMAGE_COLUMNS) and bool(set(names) & set(_TEXT_COLUMNS))
+
+
+def text_column(path: Path) -> Iterator[str]:
+    """The rows of a column of text, some thousand at a time, each ended by a line's end."""
+    file = _open_parquet(path)
+    name = _column(_TEXT_COLUMNS, file.schema_arrow.names, path)
+    for batch in file.iter_batches(batch_size=4096, columns=[name]):
+        yield "".join(f"{row}\n" for row in batch.column(0).to_pylist() if row)
 
 
 def _check_columns(file: Any, image: str, label: str, path: Path) -> None:

@@ -1,63 +1,61 @@
-"""Turn a DATA string into a Dataset.
-
-digits                       scikit-learn's 1x8x8 digits, in the package's dependencies
-parquet:FILE                 Hugging Face image layout: {bytes, path} structs and labels
-npz:FILE                     arrays images and labels (or x and y, ...)
-imagefolder:DIR              DIR/class/image
-torchvision:NAME:ROOT        a data set that torchvision knows, already in ROOT
-fashion-mnist[:DIR]          the four idx files
-"""
+"""Turn a DATA string into a Dataset; `data/builtin.py` has the sources, `@data_source` adds others."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
+import intertwine.data.builtin  # noqa: F401  registers the sources
 from intertwine import numbers
 from intertwine.data.dataset import Dataset, Raw, assert_labels, assert_well_formed
-from intertwine.data.files import read_imagefolder, read_npz, read_parquet
-from intertwine.data.named import read_digits, read_fashion_mnist, read_torchvision
 from intertwine.data.normalize import normalize_, parse_normalize
+from intertwine.data.preparation import Preparation
+from intertwine.data.sources import Request, read_source
 from intertwine.data.streamed import Encoded, Streamed
 from intertwine.errors import DataError
-from intertwine.reading import check_memory, memory_bytes, user_path
-from intertwine.text import quoted
+from intertwine.reading import check_memory, memory_bytes
 
-SOURCES = (
-    "digits",
-    "parquet:FILE",
-    "npz:FILE",
-    "imagefolder:DIR",
-    "torchvision:NAME:ROOT",
-    "fashion-mnist[:DIR]",
-)
+_WINDOW = 512  # tokens, unless a context is asked for: some models take 100,000
 
 
 def load_data(
     spec: str,
     *,
-    normalize: str = "none",
+    normalize: str | None = None,
     limit: int | None = None,
     batch: int = 256,
     split: str = "test",
     size: int | None = None,
     memory: float | None = None,
+    context: int | None = None,
+    tokenizer: str | None = None,
+    objective: str | None = None,
+    prepare: Preparation | None = None,
 ) -> Dataset:
     """The data set of a DATA string, in memory; image files that would take more than `memory` are streamed.
 
     Bytes become floats in [0, 1], then `normalize` applies. `limit` keeps the first N (of an image folder:
     N spread evenly). `split` is train or test where the source has both. `size` resizes and crops image
-    files. `memory` is in bytes, half of the machine's unless given.
+    files. `memory` is in bytes, half of the machine's unless given. Of text, `context` is the length of a
+    window, `tokenizer` a folder or a tokenizer.json (characters without one), and `objective` what is
+    predicted: causal, masked or embedding. What is not given is taken from `prepare`, a model's own.
 
     >>> data = load_data("digits", limit=5)
     >>> tuple(data.images.shape), len(data.classes)
     ((5, 1, 8, 8), 10)
     """
-    for name, value in (("limit", limit), ("batch", batch), ("size", size)):
+    for name, value in (("limit", limit), ("batch", batch), ("size", size), ("context", context)):
         if value is not None:
             numbers.count(value, name)
-    statistics = parse_normalize(normalize)
-    raw = _read(spec, split=split, limit=limit, size=size)
+    known = prepare or Preparation()
+    statistics = parse_normalize(normalize if normalize is not None else known.normalize or "none")
+    request = Request(
+        split, limit, size or known.size, batch, tokenizer or known.tokenizer,
+        context or min(known.context or _WINDOW, _WINDOW), objective or known.objective,
+    )  # fmt: skip
+    raw = read_source(spec, request)
+    if hasattr(raw, "batches"):  # a data set of its own: text, or what others registered
+        return raw
     if isinstance(raw, Encoded):
         if not len(raw.items):
             raise DataError("the data set is empty", where=spec)
@@ -82,21 +80,3 @@ def load_data(
 def _labels(raw: Raw | Encoded) -> tuple[torch.Tensor, tuple[str, ...]]:
     labels = torch.from_numpy(raw.labels.astype(np.int64))
     return labels, raw.classes or tuple(map(str, range(int(labels.max()) + 1)))
-
-
-def _read(spec: str, *, split: str, limit: int | None, size: int | None) -> Raw | Encoded:
-    kind, _, rest = spec.partition(":")
-    if kind == "digits" and not rest:
-        return read_digits(split=split, limit=limit)
-    if kind == "fashion-mnist":
-        return read_fashion_mnist(rest, split=split, limit=limit)
-    if kind == "torchvision" and ":" in rest:
-        name, _, root = rest.partition(":")
-        return read_torchvision(name, root, split=split, limit=limit, size=size)
-    if rest and kind == "parquet":
-        return read_parquet(user_path(rest, DataError), limit=limit, size=size)
-    if rest and kind == "npz":
-        return read_npz(user_path(rest, DataError), split=split, limit=limit)
-    if rest and kind == "imagefolder":
-        return read_imagefolder(user_path(rest, DataError), split=split, limit=limit, size=size)
-    raise DataError(f"cannot read the data source {quoted(spec)}", do=f"write one of {', '.join(SOURCES)}")

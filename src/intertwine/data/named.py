@@ -76,7 +76,7 @@ def _idx_file(folder: Path, stem: str) -> Path | None:
 
 def read_torchvision(name: str, root: str, *, split: str, limit: int | None, size: int | None) -> Raw:
     """`torchvision.datasets.NAME(ROOT)` of files that are already there."""
-    from intertwine.data.vision_shim import import_vision
+    from intertwine.vision_shim import import_vision
 
     datasets = import_vision("torchvision.datasets")
     if name not in VISION:

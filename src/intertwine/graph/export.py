@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from intertwine.errors import ExportFailed, ModelError
 from intertwine.graph.example import Example, describe
+from intertwine.reading import parsing
 from intertwine.text import first_line
 
 
@@ -44,6 +46,21 @@ class Traced:
     written: Mapping[int, str]
     example: Example
     containers: frozenset[str] = frozenset()
+
+
+def load_program(path: Path) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """The module of an exported program (.pt2) and the arguments that it was exported on.
+
+    The archive may hold pickles: only files that the user trusts get here.
+    """
+    with parsing(path, ModelError, do="give what torch.export.save wrote"), _quiet():
+        program = torch.export.load(path)
+        args, kwargs = program.example_inputs or ((), {})
+        # what checks the sizes of the example refuses other ones and is no part of the function
+        module = program.module(check_guards=False)
+    for name in ("train", "eval"):  # methods that only raise; the graph has one mode
+        vars(module).pop(name, None)
+    return module, tuple(args), dict(kwargs)
 
 
 def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Traced:
@@ -137,7 +154,8 @@ def eval_copy(model: nn.Module, share: bool = False) -> nn.Module:
     """
     own = model.parameters() if share else ()
     try:
-        copied = copy.deepcopy(model, {id(tensor): tensor for tensor in own})
+        with _quiet():  # an exported program warns about itself
+            copied = copy.deepcopy(model, {id(tensor): tensor for tensor in own})
         # Through train mode: modules that keep what they computed in eval mode forget it there.
         copied.train().eval()
     except Exception as error:

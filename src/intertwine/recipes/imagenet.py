@@ -55,7 +55,7 @@ def find_imagenet() -> Dataset:
 
 def pretrained(name: str, weights: str) -> nn.Module:
     """A net of torchvision with its published weights, read as tensors only."""
-    from intertwine.data.vision_shim import import_vision
+    from intertwine.vision_shim import import_vision
 
     models = import_vision("torchvision.models")
     net: nn.Module = models.get_model(name)

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
-from intertwine.data.vision_shim import import_vision
 from intertwine.errors import InputError, NotFound
+from intertwine.vision_shim import import_vision
 from intertwine.zoo import Source, resolve
 
 LIBRARIES = ("zoo", "torchvision", "timm", "hf", "diffusers")

@@ -10,10 +10,10 @@ from multiprocessing.connection import Connection
 import torch
 
 from intertwine import verify
-from intertwine.data.vision_shim import import_vision
 from intertwine.errors import IntertwineError
 from intertwine.surveying.libraries import build
 from intertwine.surveying.surveys import Row, limit_memory
+from intertwine.vision_shim import import_vision
 
 for library in ("torchvision", "timm"):
     with contextlib.suppress(IntertwineError):  # without the extra the other libraries still work

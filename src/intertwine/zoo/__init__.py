@@ -9,17 +9,22 @@ zoo.checkpoint("digits-vgg", seed=0)     trained weights that ship with the pack
 
 from __future__ import annotations
 
+import intertwine.zoo.builtin  # noqa: F401  registers the sources
 from intertwine.zoo.registry import Entry, build, checkpoint, entry, names
-from intertwine.zoo.sources import Source, resolve
+from intertwine.zoo.sources import MODEL_SOURCES, ModelSource, Source, Wanted, model_source, resolve
 from intertwine.zoo.weights import load_weights, read_weights, save_weights
 
 __all__ = [
+    "MODEL_SOURCES",
     "Entry",
+    "ModelSource",
     "Source",
+    "Wanted",
     "build",
     "checkpoint",
     "entry",
     "load_weights",
+    "model_source",
     "names",
     "read_weights",
     "resolve",

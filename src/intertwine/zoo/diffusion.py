@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from intertwine.data.vision_shim import prepare
 from intertwine.errors import MissingExtra
+from intertwine.vision_shim import prepare
 from intertwine.zoo.vision import not_found
 
 _SIDE, _TOKENS, _TEXT = 16, 5, 20
@@ -68,7 +67,6 @@ def build_diffusers(name: str) -> Built:
 
 
 def _import_diffusers() -> Any:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     prepare()
     try:
         import diffusers

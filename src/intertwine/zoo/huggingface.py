@@ -1,4 +1,4 @@
-"""`hf:FAMILY`: a small model of a transformers family, built from its config; nothing is downloaded.
+"""`hf:FAMILY?layers=2`: a small model of a transformers family, built from its config; nothing is downloaded.
 
 The family is a `model_type` of transformers (bert, gpt2, llama, t5, vit, ...). Its default config is shrunk
 with the tables below. The model has a head where the family has one (language model, classifier, detector),
@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from intertwine.data.vision_shim import prepare
-from intertwine.errors import IntertwineError, MissingExtra, Unsupported
+from intertwine.errors import InputError, IntertwineError, Unsupported
+from intertwine.numbers import count
+from intertwine.vision_shim import import_transformers
+from intertwine.zoo.hub import offline
 from intertwine.zoo.vision import not_found
 
 _VOCABULARY, _TOKENS, _IMAGE, _PATCH, _LAYERS, _FRAMES = 101, 12, 64, 16, 2, 16
@@ -116,18 +117,34 @@ _PREDICTIONS = ("logits", "logits_per_image", "logits_per_text", "pred_boxes", "
 Built = tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]
 
 
-def build_hf(family: str) -> Built:
-    """A small random model of the family and the arguments of one call."""
-    transformers = _import_transformers()
+# What `?layers=2` means: the names under which families keep it.
+_SHORT = {
+    "layers": ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers",
+               "num_decoder_layers"),
+    "heads": ("num_attention_heads", "num_heads", "n_head", "n_heads", "encoder_attention_heads",
+              "decoder_attention_heads"),
+    "width": ("hidden_size", "d_model", "n_embd", "dim"),
+    "hidden": ("intermediate_size", "d_ff", "n_inner", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim",
+               "hidden_dim"),
+    "vocabulary": ("vocab_size",),
+}  # fmt: skip
+
+
+def build_hf(name: str) -> Built:
+    """A small random model of a family and the arguments of one call; `bert?layers=3&width=64` says more."""
+    transformers = import_transformers()
+    family, _, query = name.partition("?")
     if family not in transformers.CONFIG_MAPPING:
         raise not_found("transformers", family, transformers.CONFIG_MAPPING)
     try:
-        config = _small_config(transformers, transformers.CONFIG_MAPPING[family])
-        model_class = _class_of(transformers, config)
-        _assert_small(model_class, config, family)
-        model = model_class._from_config(config)
+        with offline():
+            config_class = transformers.CONFIG_MAPPING[family]
+            config = _small_config(transformers, config_class, _sizes(config_class, query, family))
+            model_class = class_of(transformers, config)
+            _assert_small(model_class, config, family)
+            model = model_class._from_config(config)
         model.register_forward_hook(keep_predictions)
-        example, kwargs = _call_of(model, config)
+        example, kwargs = call_of(model, config)
     except IntertwineError:
         raise
     except Exception as error:
@@ -137,6 +154,22 @@ def build_hf(family: str) -> Built:
             do="write a factory and pass path/to/file.py:factory",
         ) from error
     return model, example, kwargs
+
+
+def _sizes(config_class: Any, query: str, family: str) -> dict[str, int]:
+    """What stands after the question mark, by the config's own names."""
+    known = config_class().to_dict()
+    sizes: dict[str, int] = {}
+    for part in filter(None, query.split("&")):
+        name, _, value = part.partition("=")
+        fields = [field for field in _SHORT.get(name, (name,)) if field in known]
+        if not fields or not value:
+            raise InputError(
+                f"hf:{family} has no size {name!r}",
+                do=f"write hf:{family}?layers=2&width=64, of {', '.join(_SHORT)} or a field of its config",
+            )
+        sizes |= dict.fromkeys(fields, count(value, name))
+    return sizes
 
 
 def keep_predictions(module: nn.Module, args: Any, output: Any) -> Any:
@@ -152,25 +185,14 @@ def keep_predictions(module: nn.Module, args: Any, output: Any) -> Any:
     return {name: output[name] for name in _PREDICTIONS if output.get(name) is not None} or output
 
 
-def _import_transformers() -> Any:
-    # configs with a pretrained backbone would otherwise reach for it
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    prepare()
-    try:
-        import transformers
-    except ModuleNotFoundError as error:
-        raise MissingExtra("transformers is not installed", do='pip install "intertwine[text]"') from error
-    return transformers
-
-
-def _class_of(transformers: Any, config: Any) -> Any:
+def class_of(transformers: Any, config: Any) -> Any:
     """The model class with the most telling head; of several (deit, with and without teacher) the first."""
     mappings = (getattr(transformers, name)._model_mapping for name in _HEADS)
     found = next(mapping[type(config)] for mapping in mappings if type(config) in mapping)
     return found[0] if isinstance(found, (tuple, list)) else found
 
 
-def _small_config(transformers: Any, config_class: Any) -> Any:
+def _small_config(transformers: Any, config_class: Any, sizes: Mapping[str, int] | None = None) -> Any:
     """The default config with every size of the tables that it has; nested configs likewise."""
     default = config_class()
     values = default.to_dict()
@@ -186,7 +208,7 @@ def _small_config(transformers: Any, config_class: Any) -> Any:
         # a whole ResNet-50 of another library
         kwargs["backbone_config"] = _small_config(transformers, transformers.CONFIG_MAPPING["resnet"])
     kwargs |= {name: False for name in ("use_cache", "use_pretrained_backbone") if name in values}
-    return config_class(**kwargs | _FAMILIES.get(config_class.model_type, {}))
+    return config_class(**kwargs | _FAMILIES.get(config_class.model_type, {}) | dict(sizes or {}))
 
 
 def _assert_small(model_class: Any, config: Any, family: str) -> None:
@@ -199,7 +221,7 @@ def _assert_small(model_class: Any, config: Any, family: str) -> None:
         )
 
 
-def _call_of(model: nn.Module, config: Any) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+def call_of(model: nn.Module, config: Any) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
     """The main input, positional where it is the first argument, and what else the model cannot do without.
 
     A decoder gets token ids of its own, a model of two towers ids and pixels, a promptable one two points.

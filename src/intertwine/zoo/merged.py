@@ -11,9 +11,7 @@ from torch import nn
 
 from intertwine.errors import InputError, ModelError, WeightsError
 from intertwine.merging.storage import MergedRecipe, hash_of, load_merged
-from intertwine.zoo.sources import Source, resolve
-
-_SAFE = ("zoo:", "torchvision:", "timm:", "hf:", "diffusers:")
+from intertwine.zoo.sources import Source, resolve, runs_code
 
 
 def load(path: str | Path, *, run_code: bool = False, source: str | None = None) -> nn.Module:
@@ -43,7 +41,7 @@ def load(path: str | Path, *, run_code: bool = False, source: str | None = None)
 
 def _rebuild(recipe: MergedRecipe, source: str | None, run_code: bool, where: str) -> Source:
     chosen = source if source is not None else _original(recipe)
-    if not chosen.startswith(_SAFE):
+    if runs_code(chosen):
         if not run_code:
             raise InputError(
                 f"this model is rebuilt by running the Python code in {chosen}",
@@ -51,12 +49,12 @@ def _rebuild(recipe: MergedRecipe, source: str | None, run_code: bool, where: st
                 do="if you trust that file, pass run_code=True",
             )
         _look_at_file(recipe, chosen, where)
-    return replace(resolve(chosen, input=recipe.input), name=chosen)
+    return replace(resolve(chosen, input=recipe.input, run_code=run_code), name=chosen)
 
 
 def _original(recipe: MergedRecipe) -> str:
     """The factory's string, with the file where it was at the merge: the working directory may be another."""
-    if recipe.file is None or recipe.source.startswith(_SAFE):
+    if recipe.file is None or not runs_code(recipe.source):
         return recipe.source
     return f"{recipe.file}:{recipe.source.rpartition(':')[2]}"
 

@@ -19,25 +19,34 @@ from intertwine.zoo.convnext_cifar import convnext_cifar
 from intertwine.zoo.lenet import lenet5
 from intertwine.zoo.mlp import mlp
 from intertwine.zoo.mobilenet_cifar import mobilenet, mobilenetv2
+from intertwine.zoo.modadd import modadd
 from intertwine.zoo.myrtle import myrtle, myrtle_plain
+from intertwine.zoo.nanogpt import nanogpt
 from intertwine.zoo.resnet import resnet
 from intertwine.zoo.resnet_cifar import resnet_cifar
 from intertwine.zoo.resnet_open import resnet50_open
 from intertwine.zoo.tiny10 import tiny10
 from intertwine.zoo.vgg import digits_vgg, vgg
+from intertwine.zoo.vit48 import vit48
 
 _MNIST, _CIFAR, _DIGITS = (1, 28, 28), (3, 32, 32), (1, 8, 8)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One net of the zoo; `shape` is that of one input, without the batch."""
+    """One net of the zoo; `shape` is that of one input, without the batch.
+
+    tokens: inputs are whole numbers below it; 0 where they are real numbers. objective: what it predicts of
+    text.
+    """
 
     name: str
     factory: Callable[..., nn.Module]
     shape: tuple[int, ...]
     classes: int
     description: str
+    tokens: int = 0
+    objective: str | None = None
 
 
 def _entries() -> list[Entry]:
@@ -55,6 +64,7 @@ def _entries() -> list[Entry]:
         ("myrtle-plain", myrtle_plain, _CIFAR, "Myrtle CNN without batch norm"),
         ("myrtle-constant", partial(myrtle, (512,) * 4), _CIFAR, "Myrtle CNN, 512 channels everywhere"),
         ("tiny10", tiny10, _CIFAR, "eight convolutions without padding, batch norm"),
+        ("vit48", vit48, _CIFAR, "vision transformer, patches of 4, width 48, no final norm"),
         ("cct6", cct, _CIFAR, "compact convolutional transformer, six blocks, sinusoidal positions"),
         ("convnext-cifar", convnext_cifar, _CIFAR, "small ConvNeXt: no activation on its residual outputs"),
         (
@@ -77,6 +87,18 @@ def _entries() -> list[Entry]:
     entries = [Entry(name, factory, shape, 10, text) for name, factory, shape, text in rows]
     return [
         *entries,
+        *(
+            Entry(
+                f"resnet{d}-cifar100",
+                partial(resnet_cifar, d, classes=100),
+                _CIFAR,
+                100,
+                f"ResNet{d} 16/32/64 for CIFAR-100",
+            )
+            for d in (20, 32, 56)
+        ),
+        Entry("nanogpt64", nanogpt, (64,), 65, "character GPT, four blocks of width 64", 65, "causal"),
+        Entry("modadd59", modadd, (2,), 59, "one transformer layer that adds mod 59", 59),
         Entry("mobilenet", mobilenet, _CIFAR, 100, "MobileNet for CIFAR-100, depthwise separable"),
         Entry("mobilenetv2", mobilenetv2, _CIFAR, 100, "MobileNetV2 for CIFAR-100, inverted residuals"),
         Entry("minigrid-agent", ActorCritic, VIEW, 7, "three convolutions, actor and critic"),

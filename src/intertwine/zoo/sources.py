@@ -1,29 +1,28 @@
 """Turn a MODEL string into a model in eval mode and an example input.
 
-zoo:NAME                 the nets of the source papers (`intertwine.zoo.names()`)
-torchvision:NAME         random weights, nothing is downloaded
-timm:NAME                random weights, nothing is downloaded
-hf:FAMILY                bert, gpt2, llama, vit, ...: a small model built from its transformers config
-diffusers:NAME           unet2d, unet2d-condition: small, from their configs
-path/to/file.py:factory  calls factory(): THIS RUNS THE CODE IN THE FILE
+What may stand before the colon is a registry: `@model_source` adds to it, and help texts, hints and the
+question whether a string runs code are answered from it (`zoo/builtin.py` has those that come with us).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from intertwine.data.preparation import Preparation
 from intertwine.errors import InputError, ModelError
 from intertwine.numbers import count
 from intertwine.reading import check_memory
 from intertwine.text import quoted
-from intertwine.zoo import registry
+from intertwine.zoo.weights import classes_of, load_weights, read_weights
 
 BATCH = 2
 _DTYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64, "bool": torch.bool}
@@ -37,7 +36,8 @@ class Source:
     """A model in eval mode with the arguments of one call: `model(*example, **kwargs)`.
 
     `idle` holds name prefixes of weights that published files have and this model leaves out (training-only
-    heads).
+    heads). `prepare` is what belongs to its weights: normalisation, size, tokenizer. `folder` is where a
+    model of Hugging Face came from, and `family` the library whose form it is saved in.
     """
 
     name: str
@@ -45,23 +45,129 @@ class Source:
     example: tuple[Tensor, ...]
     kwargs: dict[str, Any] = field(default_factory=dict)
     idle: tuple[str, ...] = ()
+    prepare: Preparation = field(default_factory=Preparation)
+    folder: Path | None = None
+    family: str = ""
 
 
-def resolve(spec: str, *, input: str | None = None, seed: int = 0) -> Source:
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of a source beside the name: classes, trained weights, leave to run code."""
+
+    classes: int | None = None
+    pretrained: bool = False
+    run_code: bool = False
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """One kind of MODEL string: how it is written and built, a line of help, whether that runs code."""
+
+    prefix: str
+    form: str
+    help: str
+    build: Callable[[str, Wanted], Source]
+    runs_code: bool
+    matches: Callable[[str], bool]
+
+
+MODEL_SOURCES: dict[str, ModelSource] = {}
+Build = Callable[[str, Wanted], Source]
+
+
+def model_source(
+    prefix: str,
+    *,
+    form: str = "NAME",
+    help: str = "",
+    runs_code: bool = False,
+    matches: Callable[[str], bool] | None = None,
+) -> Callable[[Build], Build]:
+    """Register what `prefix:...` means: the function gets the whole string and what else is wanted.
+
+    runs_code: building it runs code that is no installed package's. `matches` replaces the prefix: a path is
+    known by its ending. A prefix that is registered again is replaced.
+
+    >>> @model_source("line", form="WIDTH", help="a linear layer")
+    ... def line(spec, wanted):
+    ...     width = int(spec.partition(":")[2])
+    ...     return Source(spec, nn.Linear(width, width), (torch.zeros(2, width),))
+    >>> resolve("line:3").model
+    Linear(in_features=3, out_features=3, bias=True)
+    >>> _ = MODEL_SOURCES.pop("line")
+    """
+
+    def register(build: Build) -> Build:
+        own = matches or (lambda spec: spec.partition(":")[0] == prefix and ":" in spec)
+        written = form if matches else f"{prefix}:{form}"
+        MODEL_SOURCES[prefix] = ModelSource(prefix, written, help, build, runs_code, own)
+        return build
+
+    return register
+
+
+def find_source(spec: str) -> ModelSource:
+    """The source that a MODEL string belongs to: that of its prefix before those that look at its ending."""
+    by_prefix = MODEL_SOURCES.get(spec.partition(":")[0])
+    if by_prefix is not None and by_prefix.matches(spec):
+        return by_prefix
+    for source in MODEL_SOURCES.values():
+        if source.matches(spec):
+            return source
+    raise ModelError(f"cannot read the model {quoted(spec)}", do=f"write {model_forms()}")
+
+
+def runs_code(spec: str) -> bool:
+    """Whether building this model runs code that is no installed package's.
+
+    >>> runs_code("zoo:mlp"), runs_code("net.py:make")
+    (False, True)
+    """
+    return find_source(spec).runs_code
+
+
+def model_forms() -> str:
+    """How MODEL strings are written, in a line."""
+    forms = [source.form for source in MODEL_SOURCES.values()]
+    return ", ".join(forms[:-1]) + f" or {forms[-1]}"
+
+
+def model_help() -> str:
+    """The registered sources, a line each."""
+    rows = [f"  {s.form:<24} {s.help}\n" for s in MODEL_SOURCES.values()]
+    return "MODEL is one of\n" + "".join(rows)
+
+
+def resolve(
+    spec: str,
+    *,
+    input: str | None = None,
+    seed: int = 0,
+    weights: str | Path | None = None,
+    classes: int | None = None,
+    pretrained: bool = False,
+    run_code: bool = False,
+) -> Source:
     """The model and example of a MODEL string; `input` ("1x3x32x32") replaces the default example.
 
-    The seed fixes the initial weights and the example; the global random state is left alone.
+    The seed fixes the initial weights and the example; the global random state is left alone. `weights` is a
+    file to load; where its last layer has another number of classes, the model is built with that one, unless
+    `classes` says otherwise. `pretrained` asks the library for its trained weights, `run_code` allows a
+    folder to bring its own code.
 
     >>> source = resolve("zoo:tiny10", input="4x3x32x32")
     >>> source.name, tuple(source.example[0].shape)
     ('zoo:tiny10', (4, 3, 32, 32))
     """
     shapes = parse_input(input) if input is not None else None
+    builder, wanted = find_source(spec), Wanted(classes, pretrained, run_code)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        source = _dispatch(spec)
+        source = builder.build(spec, wanted)
+        if weights is not None:
+            source = _with_weights(source, builder, spec, wanted, weights)
         if shapes is not None:
-            source = _with_inputs(source, [_tensor(shape, dtype) for shape, dtype in shapes])
+            source = _with_inputs(source, [tensor_of(shape, dtype) for shape, dtype in shapes])
     if not source.example and not source.kwargs:
         raise InputError(
             f"{spec} does not say what its input looks like",
@@ -69,6 +175,20 @@ def resolve(spec: str, *, input: str | None = None, seed: int = 0) -> Source:
         )
     _check_weights(source)
     source.model.eval()
+    return source
+
+
+def _with_weights(
+    source: Source, builder: ModelSource, spec: str, wanted: Wanted, weights: str | Path
+) -> Source:
+    """The source with the weights of a file, built again where only its number of classes differs."""
+    state = read_weights(weights)
+    if wanted.classes is None:
+        found = classes_of(source.model, state, ignore=source.idle)
+        if found is not None:
+            with suppress(InputError):  # what cannot be built with other classes is told what does not fit
+                source = builder.build(spec, replace(wanted, classes=found))
+    load_weights(source.model, weights, ignore=source.idle, state=state)
     return source
 
 
@@ -124,42 +244,14 @@ def parse_input(text: str) -> list[tuple[tuple[int, ...], torch.dtype]]:
     return parsed
 
 
-def _tensor(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+def tensor_of(shape: Sequence[int], dtype: torch.dtype = torch.float32, below: int = _INDICES) -> Tensor:
+    """A random tensor; whole numbers lie below `below`."""
     if dtype.is_floating_point:
         return torch.randn(tuple(shape), dtype=dtype)
-    return torch.randint(0, 2 if dtype is torch.bool else _INDICES, tuple(shape)).to(dtype)
+    return torch.randint(0, 2 if dtype is torch.bool else below, tuple(shape)).to(dtype)
 
 
-def _examples(shapes: Sequence[tuple[int, ...]]) -> tuple[Tensor, ...]:
-    return tuple(_tensor((BATCH, *shape)) for shape in shapes)
-
-
-def _dispatch(spec: str) -> Source:
-    kind, _, name = spec.partition(":")
-    if kind == "zoo":
-        return Source(spec, registry.build(name), _examples([registry.entry(name).shape]))
-    if kind in ("torchvision", "timm"):
-        from intertwine.zoo import vision
-
-        model, shapes = vision.build_torchvision(name) if kind == "torchvision" else vision.build_timm(name)
-        idle = vision.AUXILIARY.get(name, ()) if kind == "torchvision" else ()
-        return Source(spec, model, _examples(shapes), idle=idle)
-    if kind == "diffusers":
-        from intertwine.zoo.diffusion import build_diffusers
-
-        model, example, kwargs = build_diffusers(name)
-        return Source(spec, model, example, kwargs)
-    if kind == "hf":
-        from intertwine.zoo.huggingface import build_hf
-
-        model, example, kwargs = build_hf(name)
-        return Source(spec, model, example, kwargs)
-    if ".py:" in spec:
-        from intertwine.zoo.userfile import build_from_file
-
-        model, example, kwargs = build_from_file(spec)
-        return Source(spec, model, example, kwargs)
-    raise ModelError(
-        f"cannot read the model {quoted(spec)}",
-        do="write zoo:NAME, torchvision:NAME, timm:NAME, hf:FAMILY or path/to/file.py:factory",
-    )
+def examples(shapes: Sequence[tuple[int, ...]], tokens: int = 0) -> tuple[Tensor, ...]:
+    """One batch of real numbers for each shape, or of whole numbers below `tokens`."""
+    dtype = torch.int64 if tokens else torch.float32
+    return tuple(tensor_of((BATCH, *shape), dtype, tokens) for shape in shapes)

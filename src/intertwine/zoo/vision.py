@@ -1,16 +1,22 @@
-"""torchvision and timm models with random weights and an input of their usual size; nothing is downloaded."""
+"""torchvision and timm models: random weights unless trained ones are named, inputs of their usual size."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
-from torch import nn
+import torch
 
-from intertwine.data.vision_shim import import_vision
-from intertwine.errors import ModelError, NotFound, Unsupported
+from intertwine.data.preparation import Preparation
+from intertwine.errors import InputError, ModelError, NotFound, Unsupported, WeightsError
+from intertwine.text import first_line
+from intertwine.vision_shim import import_vision
+from intertwine.zoo.sources import Source, Wanted, examples
+from intertwine.zoo.weights import load_weights
 
 Shapes = list[tuple[int, ...]]
 
@@ -24,9 +30,35 @@ def not_found(kind: str, name: str, known: Iterable[str]) -> NotFound:
     return NotFound(f"{kind} has no model {name!r}", do=f"did you mean {', '.join(near)}?" if near else "")
 
 
-def build_torchvision(name: str) -> tuple[nn.Module, Shapes]:
-    """The model `torchvision.models.get_model(name)` with random weights, and the shapes of one input."""
+def torchvision_source(spec: str, wanted: Wanted) -> Source:
+    """`torchvision:NAME` with random weights, or `torchvision:NAME@WEIGHTS` with those."""
+    name, _, label = spec.partition(":")[2].partition("@")
     models = import_vision("torchvision.models")
+    builder = _torchvision_builder(models, name)
+    kwargs: dict[str, Any] = {"weights": None}
+    if "weights_backbone" in inspect.signature(builder).parameters:
+        kwargs["weights_backbone"] = None
+    if name in AUXILIARY:
+        # init_weights is given because torchvision warns when it is not
+        kwargs |= {"aux_logits": False, "init_weights": True}
+    chosen = _torchvision_weights(models, name, label or ("DEFAULT" if wanted.pretrained else ""))
+    classes = wanted.classes or (chosen and len(chosen.meta.get("categories", ()))) or None
+    if classes is not None:
+        kwargs["num_classes"] = classes
+    model, idle = builder(**kwargs), AUXILIARY.get(name, ())
+    shapes = _torchvision_shapes(name, builder.__module__)
+    if chosen is None:
+        return Source(spec, model, examples(shapes), idle=idle)
+    load_weights(model, _downloaded(chosen.url, spec), ignore=idle)
+    made = chosen.transforms()
+    size = (getattr(made, "crop_size", None) or [None])[0]
+    if family_of(builder.__module__) == "models" and size:
+        shapes = [(3, size, size)]
+    prepare = Preparation(statistics_text(getattr(made, "mean", None), getattr(made, "std", None)), size)
+    return Source(spec, model, examples(shapes), idle=idle, prepare=prepare)
+
+
+def _torchvision_builder(models: Any, name: str) -> Any:
     if name not in models.list_models():
         raise not_found("torchvision", name, models.list_models())
     builder = models.get_model_builder(name)
@@ -35,13 +67,54 @@ def build_torchvision(name: str) -> tuple[nn.Module, Shapes]:
             f"torchvision:{name} is a detector: its graph depends on the content of the images",
             do="inspect its backbone instead",
         )
-    kwargs: dict[str, Any] = {"weights": None}
-    if "weights_backbone" in inspect.signature(builder).parameters:
-        kwargs["weights_backbone"] = None
-    if name in AUXILIARY:
-        # init_weights is given because torchvision warns when it is not
-        kwargs |= {"aux_logits": False, "init_weights": True}
-    return builder(**kwargs), _torchvision_shapes(name, builder.__module__)
+    return builder
+
+
+def _torchvision_weights(models: Any, name: str, label: str) -> Any:
+    """The entry of torchvision's table of weights, or None if none is asked for."""
+    if not label:
+        return None
+    table = models.get_model_weights(name)
+    if label not in table.__members__:
+        raise NotFound(
+            f"torchvision:{name} has no weights {label!r}", do=f"it has {', '.join(table.__members__)}"
+        )
+    return table[label]
+
+
+def _downloaded(url: str, spec: str) -> Path:
+    """The file of torch.hub's folder, fetched (and its hash compared) where it is not there yet."""
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    path = folder / Path(urlparse(url).path).name
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        prefix = path.stem.rpartition("-")[2]
+        try:
+            torch.hub.download_url_to_file(url, str(path), prefix, progress=False)
+        except Exception as error:  # every network fails in its own way
+            raise WeightsError(
+                f"the weights of {spec} are not in {folder} and cannot be fetched: {first_line(error)}",
+                so="nothing was loaded",
+                do=f"put {path.name} there, or give --weights FILE",
+            ) from error
+    return path
+
+
+def family_of(module: str) -> str:
+    """classification models lie in `torchvision.models.NAME`, others one folder deeper."""
+    parts = module.split(".")
+    return parts[2] if len(parts) > 3 else "models"
+
+
+def statistics_text(mean: Any, std: Any) -> str | None:
+    """Means and deviations as `--normalize` takes them.
+
+    >>> statistics_text((0.5, 0.5), (0.25, 0.25))
+    '0.5,0.5/0.25,0.25'
+    """
+    if not mean or not std:
+        return None
+    return ",".join(f"{float(x):g}" for x in mean) + "/" + ",".join(f"{float(x):g}" for x in std)
 
 
 def _torchvision_shapes(name: str, module: str) -> Shapes:
@@ -57,15 +130,32 @@ def _torchvision_shapes(name: str, module: str) -> Shapes:
     return [(3, side, side)]
 
 
-def build_timm(name: str) -> tuple[nn.Module, Shapes]:
-    """The model `timm.create_model(name)` with random weights, and its configured input size."""
+def timm_source(spec: str, wanted: Wanted) -> Source:
+    """`timm:NAME` with random weights; with a tag (`resnet50.a1_in1k`) or `pretrained`, with trained ones."""
+    name = spec.partition(":")[2]
     timm = import_vision("timm")
     # is_model also keeps "hf-hub:" and "local-dir:" names out, which would read from elsewhere
     if not timm.is_model(name):
         raise not_found("timm", name, timm.list_models())
+    bare, _, tag = name.partition(".")
+    if tag and tag not in {n.partition(".")[2] for n in timm.list_pretrained(f"{bare}.*")}:
+        raise not_found("timm", name, timm.list_pretrained(f"{bare}*"))
+    trained = bool(tag) or wanted.pretrained
+    kwargs: dict[str, Any] = {} if wanted.classes is None else {"num_classes": wanted.classes}
     try:
-        model = timm.create_model(name, pretrained=False)
+        model = timm.create_model(name, pretrained=trained, **kwargs)
     except Exception as error:
+        if trained:
+            raise WeightsError(
+                f"the weights of {spec} are not in the cache and cannot be fetched: {first_line(error)}",
+                so="nothing was loaded",
+                do=f"fetch them where there is a network, or give timm:{bare} --weights FILE",
+            ) from error
+        if kwargs:
+            raise InputError(f"timm cannot build {name!r} with {wanted.classes} classes") from error
         raise ModelError(f"timm cannot build {name!r}: {error}") from error
     config = timm.data.resolve_model_data_config(model)
-    return model, [tuple(config["input_size"])]
+    shape = tuple(config["input_size"])
+    known = statistics_text(config.get("mean"), config.get("std"))
+    prepare = Preparation(known, shape[-1]) if trained else Preparation()
+    return Source(spec, model, examples([shape]), prepare=prepare)

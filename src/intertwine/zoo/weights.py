@@ -45,15 +45,21 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     )
 
 
-def load_weights(model: Model, path: str | Path, *, ignore: Iterable[str] = ()) -> Model:
+def load_weights(
+    model: Model,
+    path: str | Path,
+    *,
+    ignore: Iterable[str] = (),
+    state: Mapping[str, Tensor] | None = None,
+) -> Model:
     """Copy the weights of a file into `model` (in place, all or nothing) and return it.
 
     Half-precision files load into float32 models and the other way round. Names with one of the `ignore`
-    prefixes are left out of the file. A tied tensor may be stored once. Raises WeightsError that lists what
-    does not fit.
+    prefixes are left out of the file. A tied tensor may be stored once. `state` is what the file holds, where
+    it has been read already. Raises WeightsError that lists what does not fit.
     """
     own = model.state_dict()
-    state = _strip_prefixes(read_weights(path), own)
+    state = _strip_prefixes(dict(state) if state is not None else read_weights(path), own)
     state = {name: value for name, value in state.items() if not name.startswith(tuple(ignore))}
     _add_tied(state, own)
     _check_names_and_shapes(state, own, Path(path))
@@ -64,6 +70,29 @@ def load_weights(model: Model, path: str | Path, *, ignore: Iterable[str] = ()) 
         for name, value in state.items():
             own[name].copy_(value)
     return model
+
+
+def classes_of(model: nn.Module, state: Mapping[str, Tensor], *, ignore: Iterable[str] = ()) -> int | None:
+    """The number of classes in a file, where that is all that does not fit the model; None otherwise.
+
+    The tensors that do not fit must differ in their first dimension only, all in the same way, and belong to
+    one layer that the model ends with: its last matrix, and the vector beside it.
+
+    >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 10))
+    >>> classes_of(net, {**net.state_dict(), "2.weight": torch.zeros(7, 4), "2.bias": torch.zeros(7)})
+    7
+    >>> classes_of(net, {**net.state_dict(), "0.weight": torch.zeros(7, 3), "0.bias": torch.zeros(7)})
+    """
+    own = model.state_dict()
+    state = {k: v for k, v in _strip_prefixes(dict(state), own).items() if not k.startswith(tuple(ignore))}
+    wrong = [name for name, value in state.items() if name in own and value.shape != own[name].shape]
+    matrices = [name for name, value in own.items() if value.dim() > 1]
+    layers = {name.rpartition(".")[0] for name in wrong}
+    if not wrong or layers != {matrices[-1].rpartition(".")[0]}:
+        return None
+    pairs = {(own[n].shape[0], state[n].shape[0]) for n in wrong if own[n].dim() and state[n].dim()}
+    rest = all(own[n].shape[1:] == state[n].shape[1:] for n in wrong)
+    return int(next(iter(pairs))[1]) if rest and len(pairs) == 1 else None
 
 
 def save_weights(state: Mapping[str, Tensor] | nn.Module, path: str | Path) -> Path:
