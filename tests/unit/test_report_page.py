@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 import torch
 from torch import nn
 
+import intertwine
+from intertwine import report
 from intertwine.comparing import compare
 from intertwine.errors import InputError
-from intertwine.report.page import Html, Page
+from intertwine.report.network_map import COLOURS, render_map
+from intertwine.report.page import FLAT, Html, Page, made_by
 from intertwine.report.similarity_figures import curves, heat_map, scatter
 from intertwine.report.similarity_page import comparison_page
+from intertwine.report.symmetry_page import symmetry_page
 
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>&\"'"
 
@@ -44,11 +52,109 @@ def test_offline_and_the_library_once():
     for _ in range(3):
         page.figure(heat_map(np.eye(2), ["a", "b"], ["c", "d"]))
     text = page.render()
-    assert text.count("plotly.js v") == 1
+    assert text.count("* plotly.js (cartesian - minified) v") == 1
     assert 'src="http' not in text and "<link" not in text
+    assert len(text) < 2_000_000
     bare = Page("t")
     bare.section("only text", "x")
     assert "<script" not in bare.render()
+
+
+def test_the_part_of_plotly_is_of_plotlys_version_and_draws_what_it_says():
+    from plotly.offline import get_plotlyjs_version
+
+    page = Page("t")
+    page.figure(go.Figure([{"type": kind} for kind in sorted(FLAT)]))
+    text = page.render()
+    assert f"* plotly.js (cartesian - minified) v{get_plotlyjs_version()}\n" in text
+    solid = Page("t")
+    solid.figure(go.Figure(go.Surface(z=[[1, 2], [3, 4]])))
+    assert "cartesian - minified" not in solid.render()  # the whole library draws it
+
+
+def test_a_page_says_what_was_found_first_and_how_it_was_made_last(monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    page = Page("t")
+    page.finding(EVIL)
+    page.facts({EVIL: EVIL})
+    for heading in ("Result", "Result", "ä"):
+        page.section(heading, "x", folded=True)
+    with made_by(f"intertwine compare {EVIL}"):
+        text = page.render()
+    assert "<img src=x" not in text
+    assert text.index('class="finding"') < text.index("<nav") < text.index("<section")
+    assert text.index("How this was made") < text.index("<footer>") and "1970-01-02" in text
+    assert "intertwine compare &lt;img" in text and intertwine.__version__ in text
+    anchors = re.findall(r'<section id="([^"]+)"', text)
+    assert anchors == ["result", "result-2", "section", "how-this-was-made"]
+    assert re.findall(r'href="#([^"]+)"', text) == anchors
+    assert "Made by" not in page.render()
+
+
+def test_text_is_readable_on_its_ground_in_both_colour_schemes():
+    """WCAG: a contrast of 4.5 : 1 at least."""
+
+    def light(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    def contrast(a, b):
+        low, high = sorted((light(a), light(b)))
+        return (high + 0.05) / (low + 0.05)
+
+    style = (Path(report.__file__).parent / "page.css").read_text()
+    blocks = re.findall(r":root \{([^}]*)\}", style)
+    schemes = [dict(re.findall(r"--(\w+): (#\w+)", block)) for block in blocks]
+    assert len(schemes) == 3  # light, dark, print
+    for scheme in schemes:
+        for ground in ("paper", "tint", "mark"):
+            for text in ("ink", "soft", "link"):
+                assert contrast(scheme[text], scheme[ground]) >= 4.5, (scheme[text], scheme[ground])
+    for colour in COLOURS.values():
+        assert contrast("#10151c", colour) >= 4.5  # the numbers on the map
+
+
+def test_the_map_is_inert_and_says_it_in_words():
+    name = "<img src=x onerror=alert(1)></script>"
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.add_module(name, nn.Linear(3, 8))  # torch.export takes no quotes
+            self.last = nn.Linear(8, 2)
+
+        def forward(self, x):
+            return self.last(torch.relu(getattr(self, name)(x)))
+
+    net = Net()
+    symmetry = intertwine.trace(net, torch.zeros(1, 3))
+    found = intertwine.verify(net, torch.zeros(1, 3), symmetry=symmetry)
+    text = symmetry_page(EVIL, symmetry, found).render()
+    assert "<img src=x" not in text and "<script>alert" not in text
+    assert "You may reorder these 8 channels and rescale each by a positive number." in text
+    assert text.count("<rect data-axis") == 1
+
+
+def test_a_large_network_is_drawn_by_block():
+    net = nn.Sequential(*(layer for _ in range(70) for layer in (nn.Linear(4, 4), nn.ReLU())))
+    symmetry = intertwine.trace(net, torch.zeros(1, 4), prove=False)
+    text = render_map(symmetry)
+    assert 'data-name="0"' in text and 'data-name="0.weight"' not in text
+    assert text.count("data-name=") == 70
+
+
+@pytest.mark.parametrize(("wall", "says"), [(5.0, "1 equivalents of theta"), (0.0, "theta with noise")])
+def test_explore_says_when_it_found_nothing_new(wall, says):
+    from types import SimpleNamespace
+
+    from intertwine.report.explore_page import explore_finding
+
+    axis = np.linspace(-1, 1, 21)
+    values = np.where(np.abs(axis) < 0.3, wall, 0.0)
+    marks = np.array([[-0.8], [0.8]])
+    land = SimpleNamespace(grid=SimpleNamespace(axes=(axis,)), values=values, marks=marks, name="J")
+    assert says in explore_finding(land, 0.1)
 
 
 def test_tables_align_numbers_and_show_what_is_missing():

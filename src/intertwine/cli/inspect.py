@@ -51,13 +51,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.out:
         from intertwine import verify
-        from intertwine.report.page import Page
-        from intertwine.report.symmetry_page import add_symmetry
+        from intertwine.report.symmetry_page import symmetry_page
 
-        page = Page(f"The symmetries of {source.name}")
-        add_symmetry(
-            page, symmetry, verify(source.model, source.example, kwargs=source.kwargs, symmetry=symmetry)
-        )
+        report = verify(source.model, source.example, kwargs=source.kwargs, symmetry=symmetry)
+        page = symmetry_page(source.name, symmetry, report)
         log().print(f"wrote {page.write(args.out)}", markup=False)
     if args.json:
         axes = [axis.to_dict() for axis in symmetry.axes]

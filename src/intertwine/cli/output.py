@@ -5,6 +5,7 @@ rich is imported where something is printed: a help text needs none of it.
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,13 +30,20 @@ _FIRST_NOTE, _LAST_NOTE = 5.0, 60.0  # seconds between the lines of progress in 
 
 @contextmanager
 def volume(level: int) -> Iterator[None]:
-    """How much is said on stderr meanwhile: -q and -v. Errors are always said."""
+    """How much is said on stderr meanwhile: -q and -v. Errors are always said; -v shows what is logged."""
     global _volume
     before, _volume = _volume, level
+    logger, handler = logging.getLogger("intertwine"), logging.StreamHandler(sys.stderr)
+    at = logger.level
+    if level >= VERBOSE:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
     try:
         yield
     finally:
         _volume = before
+        logger.removeHandler(handler)
+        logger.setLevel(at)
 
 
 def print_json(value: Any) -> None:

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import pkgutil
+import shlex
 import sys
 import time
 import traceback
@@ -19,6 +20,7 @@ from intertwine.cli.outputs import assert_outputs
 from intertwine.cli.streams import guarded_streams, only_json
 from intertwine.errors import InputError, IntertwineError, ModelError
 from intertwine.interrupts import Terminated, raising_terminated
+from intertwine.report.page import made_by
 from intertwine.text import first_line, shown
 
 OUR_BUG = 70  # EX_SOFTWARE of sysexits.h
@@ -117,6 +119,8 @@ def _run(argv: Sequence[str] | None) -> int:
         start = time.monotonic()
         with ExitStack() as stack:
             stack.enter_context(volume(_volume_of(args)))
+            words = sys.argv[1:] if argv is None else argv
+            stack.enter_context(made_by(shlex.join(["intertwine", *words])))
             if getattr(args, "json", False):
                 stack.enter_context(only_json())
             code = int(args.run(args) or 0)
@@ -134,10 +138,6 @@ def _run(argv: Sequence[str] | None) -> int:
 def _volume_of(args: argparse.Namespace) -> int:
     """-q and -v; who asks for both hears more."""
     if getattr(args, "verbose", False):
-        import logging
-
-        logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")
-        logging.getLogger("intertwine").setLevel(logging.INFO)
         return VERBOSE
     return QUIET if getattr(args, "quiet", False) else NORMAL
 

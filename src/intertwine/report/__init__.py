@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 def page_of(result: Any, **options: Any) -> Page:
     """The page that belongs to a kind of result; tables and remarks where there is no picture."""
     from intertwine.inside import Attribution, Dissection
+    from intertwine.merging.smaller import MergeCurve, Merged
     from intertwine.report.attribute_page import attribute_page
     from intertwine.report.dissect_page import dissect_page
+    from intertwine.report.merge_page import curve_page, merged_page
 
-    pages: dict[type, Callable[..., Page]] = {Attribution: attribute_page, Dissection: dissect_page}
+    pages: dict[type, Callable[..., Page]] = {
+        Attribution: attribute_page, Dissection: dissect_page, Merged: merged_page, MergeCurve: curve_page,
+    }  # fmt: skip
     for kind, make in pages.items():
         if isinstance(result, kind):
             return make(result, **options)
@@ -32,9 +36,7 @@ def plain_page(result: Result, facts: Mapping[str, Any] | None = None) -> Page:
     from intertwine.report.page import Page
 
     page = Page(type(result).__name__)
-    if facts:
-        page.section("", "")
-        page.table(["", ""], list(facts.items()))
+    page.facts(facts or {})
     for table in result.tables():
         page.section(table.title)
         page.table(table.columns, table.rows)

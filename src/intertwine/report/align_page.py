@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _NAMES = {"none": "as they are", "permutation": "permutations", "full": "whole group"}
+_FINDS = {
+    "none": "as they are", "permutation": "after permutations", "full": "after the whole group"
+}  # fmt: skip
 _COLOURS = {"none": "#8a94a3", "permutation": "#2f6fde", "full": "#d1495b"}
 _FRAME = {"template": "plotly_white", "margin": {"l": 60, "r": 20, "t": 30, "b": 50}, "height": 420}
 
@@ -23,17 +26,17 @@ def interpolation_page(
 ) -> Page:
     """A page that says what was walked, what was done about statistics, and what came out."""
     page = Page("The line between models")
-    page.section("What was done")
-    rows = {**facts, "statistics": curves[0].statistics}
-    page.table(["", ""], [[key, value] for key, value in rows.items()])
+    page.finding(line_finding(curves))
+    page.facts({**facts, "statistics": curves[0].statistics})
     page.section(
         "Along the line",
         "The barrier is how far the loss rises above the straight line between the end points. Models after "
         "the first were moved onto it by the group that is named; this changes no function, only the line.",
     )
-    page.table(*curve_rows(curves))
-    page.figure(line_figure(curves, "loss"), f"Loss; {curves[0].statistics}.")
+    same = f" {equal}" if (equal := equal_lines(curves)) else ""
+    page.figure(line_figure(curves, "loss"), f"Loss; {curves[0].statistics}.{same}")
     page.figure(line_figure(curves, "accuracy"), f"Accuracy; {curves[0].statistics}.")
+    page.table(*curve_rows(curves))
     page.section(
         "Layer by layer",
         "Layerwise linear feature connectivity: the cosine between the features of the mean of the first two "
@@ -42,6 +45,29 @@ def interpolation_page(
     page.figure(layer_figure(layers), "Dotted: the cosine between the features of the two models.")
     page.table(*layer_rows(layers))
     return page
+
+
+def line_finding(curves: Sequence[InterpolationCurve]) -> str:
+    """One sentence: the barrier as the models are, and after each way to align them."""
+    parts = [
+        f"{max(line.barrier for line in curve.lines):.3g} {_FINDS.get(curve.label, f'({curve.label})')}"
+        for curve in curves
+    ]
+    return f"The loss rises above the line between its ends by at most {', '.join(parts)}."
+
+
+def equal_lines(curves: Sequence[InterpolationCurve]) -> str:
+    """Names the ways whose lines lie on each other, since the picture shows only the one drawn last."""
+    first = {curve.label: [s.loss for line in curve.lines for s in line.scores] for curve in curves}
+    labels = list(first)
+    every = [loss for losses in first.values() for loss in losses]
+    span = max(every) - min(every)
+    pairs = [
+        f"“{_NAMES.get(a, a)}” and “{_NAMES.get(b, b)}”"
+        for k, a in enumerate(labels) for b in labels[k + 1 :]
+        if all(abs(x - y) <= 0.005 * span for x, y in zip(first[a], first[b], strict=True))
+    ]  # fmt: skip
+    return f"The lines of {', '.join(pairs)} lie on each other (within 0.5 % of the range)." if pairs else ""
 
 
 def curve_rows(curves: Sequence[InterpolationCurve]) -> tuple[list[str], list[list[Any]]]:

@@ -160,7 +160,7 @@ def embedding_figure(
         "opacity": 0.7,
     }
     figure = go.Figure(
-        go.Scattergl(
+        go.Scatter(
             x=placed[:count, 0], y=placed[:count, 1], mode="markers", name=f"{count} points", marker=marker
         )
     )

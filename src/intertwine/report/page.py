@@ -1,13 +1,22 @@
-"""One offline HTML page: text, tables and plotly figures, with the plotting library embedded once.
+"""One offline HTML page: the finding in a sentence, then pictures, then details that fold; how it was made.
 
-Every string is escaped; `Html` marks the rare piece that is already markup. The file is written beside its
-target and renamed, so it is there whole or not at all.
+Every string is escaped; `Html` marks the rare piece that is already markup. The plotting library is embedded
+once: the part of it that draws in two dimensions, or all of it where a figure has three. The file is written
+beside its target and renamed, so it is there whole or not at all.
 """
 
 from __future__ import annotations
 
+import gzip
 import html
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,44 +24,74 @@ from intertwine.cells import format_cell
 from intertwine.errors import InputError
 from intertwine.files import replacing
 
-_STYLE = """
-html { color-scheme: light; }
-:root { --ink: #1c2430; --soft: #5b6675; --line: #dfe4ea; --paper: #ffffff; --tint: #f6f8fa; }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--tint); color: var(--ink); font: 15px/1.55 system-ui, sans-serif; }
-main { max-width: 1180px; margin: 0 auto; padding: 28px 24px 80px; }
-h1 { font-size: 26px; margin: 0 0 18px; } h2 { font-size: 18px; margin: 0 0 10px; }
-section { background: var(--paper); border: 1px solid var(--line); border-radius: 10px; padding: 18px 20px;
-  margin: 0 0 18px; }
-p { margin: 0 0 10px; } figure { margin: 6px 0 14px; } figcaption { color: var(--soft); font-size: 13.5px; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: 4px 14px 4px 0; vertical-align: top;
-  border-bottom: 1px solid var(--line); }
-th { font-weight: 600; } td.number, th.number { text-align: right; } .plot { width: 100%; }
-"""
+# What plotly's "cartesian" bundle draws; a test holds its version against that of the package plotly.
+FLAT = frozenset("bar box contour heatmap histogram histogram2d image pie scatter violin".split())
+_FEWEST_LINKS = 3  # sections that deserve a table of contents
+_command: ContextVar[str] = ContextVar("command", default="")
+
+
+@contextmanager
+def made_by(command: str) -> Iterator[None]:
+    """Pages that are rendered meanwhile name this command in their footer."""
+    token = _command.set(command)
+    try:
+        yield
+    finally:
+        _command.reset(token)
 
 
 class Html(str):
     """A string that is markup already and is not escaped."""
 
 
+@dataclass
+class _Section:
+    heading: str
+    anchor: str
+    folded: bool = False
+    parts: list[str] = field(default_factory=list)
+
+    def render(self) -> str:
+        inside = "".join(self.parts)
+        head = f"<h2>{html.escape(self.heading)}</h2>" if self.heading else ""
+        if self.folded:
+            inside = f"<details><summary>{head}</summary>{inside}</details>"
+            head = ""
+        return f'<section id="{self.anchor}">{head}{inside}</section>'
+
+
 class Page:
     """A page that grows from top to bottom.
 
     >>> page = Page("Two nets")
+    >>> page.finding("They are the same function.")
     >>> page.section("Result", "a < b")
-    >>> "a &lt; b" in page.render()
+    >>> "a &lt; b" in page.render() and '<section id="result">' in page.render()
     True
     """
 
     def __init__(self, title: str) -> None:
         self.title = title
-        self._sections: list[list[str]] = []
+        self._finding = ""
+        self._facts: dict[str, Any] = {}
+        self._sections: list[_Section] = []
         self._figures = 0
+        self._kinds: set[str] = set()
 
-    def section(self, heading: str, body: str = "") -> None:
-        """Open a section for what follows. Blank lines in `body` part paragraphs."""
-        self._sections.append([f"<h2>{html.escape(heading)}</h2>"] if heading else [])
+    def finding(self, sentence: str) -> None:
+        """What was found, in one sentence, with its uncertainty; it stands above everything else."""
+        self._finding = sentence
+
+    def facts(self, facts: Mapping[str, Any]) -> None:
+        """What was done with what: folded, at the end."""
+        self._facts.update(facts)
+
+    def section(self, heading: str, body: str = "", *, folded: bool = False) -> None:
+        """Open a section for what follows; folded: a click opens it. Blank lines part paragraphs."""
+        taken = {each.anchor for each in self._sections}
+        base = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")[:60] or "section"
+        names = (base if number == 1 else f"{base}-{number}" for number in range(1, len(taken) + 2))
+        self._sections.append(_Section(heading, next(name for name in names if name not in taken), folded))
         if body:
             self.text(body)
 
@@ -64,45 +103,44 @@ class Page:
         for paragraph in body.split("\n\n"):
             self._add(f"<p>{html.escape(paragraph.strip())}</p>")
 
-    def table(self, columns: Sequence[Any], rows: Iterable[Sequence[Any]] | None = None) -> None:
+    def table(
+        self, columns: Sequence[Any], rows: Iterable[Sequence[Any]] | None = None, *, caption: str = ""
+    ) -> None:
         """A table: column names and rows, or a list of dicts alone."""
-        if rows is None:
-            columns, rows = _from_dicts(columns)
-        body = [list(row) for row in rows]
-        number = [
-            bool(body) and all(_is_number(row[i]) for row in body if i < len(row))
-            for i in range(len(columns))
-        ]
-        head = "".join(_cell("th", name, right) for name, right in zip(columns, number, strict=True))
-        lines = ("".join(_cell("td", c, r) for c, r in zip(row, number, strict=False)) for row in body)
-        rendered = "".join(f"<tr>{line}</tr>" for line in lines)
-        self._add(
-            f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rendered}</tbody></table></div>'
-        )
+        self._add(_table(columns, rows, caption))
 
     def figure(self, figure: Any, caption: str = "") -> None:
-        """A plotly figure with a caption."""
+        """A plotly figure with a caption, which is also what a screen reader says."""
         from plotly.io import to_html
 
         self._figures += 1
+        self._kinds |= {trace.type for trace in figure.data}
         name = f"figure-{self._figures}"
         config = {"displaylogo": False, "responsive": True}
         plot = to_html(
             figure, full_html=False, include_plotlyjs=False, div_id=name, config=config, validate=False
         )
-        note = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
-        self._add(f'<figure><div class="plot">{plot}</div>{note}</figure>')
+        text = html.escape(caption)
+        note = f"<figcaption>{text}</figcaption>" if caption else ""
+        label = text or f"figure {self._figures}"
+        self._add(f'<figure><div class="plot" role="img" aria-label="{label}">{plot}</div>{note}</figure>')
 
     def render(self) -> str:
         """The whole document as text."""
-        script = f"<script>{_plotly()}</script>" if self._figures else ""
-        body = "".join(f"<section>{''.join(parts)}</section>" for parts in self._sections)
+        script = f"<script>{_plotly(self._kinds)}</script>" if self._figures else ""
+        sections = list(self._sections)
+        if self._facts:
+            rows = _table(["", ""], [[key, value] for key, value in self._facts.items()])
+            sections.append(_Section("How this was made", "how-this-was-made", True, [rows]))
         title = html.escape(self.title)
+        finding = f'<p class="finding">{html.escape(self._finding)}</p>' if self._finding else ""
+        behaviour = f"<script>{_beside('page.js')}</script>" if self._figures else ""
         return (
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            f"<style>{_STYLE}</style>{script}"
-            f"</head><body><main><h1>{title}</h1>{body}</main></body></html>\n"
+            f"<style>{_beside('page.css')}</style>{script}</head><body><main><h1>{title}</h1>{finding}"
+            f"{_contents(sections)}{''.join(each.render() for each in sections)}</main>"
+            f"{_footer()}{behaviour}</body></html>\n"
         )
 
     def write(self, path: str | Path) -> Path:
@@ -113,14 +151,61 @@ class Page:
 
     def _add(self, markup: str) -> None:
         if not self._sections:
-            self._sections.append([])
-        self._sections[-1].append(markup)
+            self.section("")
+        self._sections[-1].parts.append(markup)
 
 
-def _plotly() -> str:
+def _contents(sections: Sequence[_Section]) -> str:
+    named = [each for each in sections if each.heading]
+    if len(named) < _FEWEST_LINKS:
+        return ""
+    links = "".join(f'<li><a href="#{each.anchor}">{html.escape(each.heading)}</a></li>' for each in named)
+    return f'<nav aria-label="contents"><ul>{links}</ul></nav>'
+
+
+def _footer() -> str:
+    """The command that makes the page again, the version and the day (SOURCE_DATE_EPOCH, where it is set)."""
+    import intertwine
+
+    seconds = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    day = time.strftime("%Y-%m-%d", time.gmtime(seconds))
+    command = _command.get()
+    again = f"<br>Made by <code>{html.escape(command)}</code>" if command else ""
+    return f"<footer>intertwine {html.escape(intertwine.__version__)}, {day}{again}</footer>"
+
+
+def _plotly(kinds: set[str]) -> str:
+    if kinds <= FLAT:
+        return _cartesian()
     from plotly.offline import get_plotlyjs
 
     return str(get_plotlyjs())
+
+
+@cache
+def _cartesian() -> str:
+    packed = Path(__file__).parent / "vendor/plotly-cartesian.min.js.gz"
+    return gzip.decompress(packed.read_bytes()).decode("utf-8")
+
+
+@cache
+def _beside(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+
+
+def _table(columns: Sequence[Any], rows: Iterable[Sequence[Any]] | None, caption: str = "") -> str:
+    if rows is None:
+        columns, rows = _from_dicts(columns)
+    body = [list(row) for row in rows]
+    number = [
+        bool(body) and all(_is_number(row[i]) for row in body if i < len(row)) for i in range(len(columns))
+    ]
+    head = "".join(_cell("th", name, right) for name, right in zip(columns, number, strict=True))
+    head = f"<thead><tr>{head}</tr></thead>" if any(str(name) for name in columns) else ""
+    lines = ("".join(_cell("td", c, r) for c, r in zip(row, number, strict=False)) for row in body)
+    rendered = "".join(f"<tr>{line}</tr>" for line in lines)
+    above = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return f'<div class="wide"><table>{above}{head}<tbody>{rendered}</tbody></table></div>'
 
 
 def _from_dicts(rows: Sequence[Any]) -> tuple[list[str], list[list[Any]]]:
@@ -135,6 +220,6 @@ def _is_number(cell: Any) -> bool:
 
 
 def _cell(tag: str, cell: Any, right: bool) -> str:
-    kind = ' class="number"' if right else ""
+    kind = (' scope="col"' if tag == "th" else "") + (' class="number"' if right else "")
     text = cell if isinstance(cell, Html) else html.escape(format_cell(cell))
     return f"<{tag}{kind}>{text}</{tag}>"

@@ -4,27 +4,43 @@ from __future__ import annotations
 
 from typing import Any
 
+from intertwine.report.network_map import COLOURS, add_map
 from intertwine.report.page import Page
 from intertwine.symmetry import Report, Symmetry
 
-# From the smallest group to the largest; frozen is grey.
-COLOURS = {
-    "trivial": "#b8c0ca",
-    "sign diagonal": "#c9b6e4",
-    "positive diagonal": "#b59ad6",
-    "nonzero diagonal": "#9a7cc4",
-    "permutation": "#7fb3e6",
-    "signed permutation": "#5c9bd6",
-    "positive monomial": "#3f86c9",
-    "monomial": "#2667a8",
-    "orthogonal": "#e8a13d",
-    "general linear": "#d5652c",
-}
 _MOST_BARS = 60
 
 
+def symmetry_page(name: str, symmetry: Symmetry, report: Report) -> Page:
+    """The page of `intertwine inspect`."""
+    page = Page(f"The symmetries of {name}")
+    page.finding(symmetry_finding(symmetry, report))
+    add_symmetry(page, symmetry, report)
+    page.facts({"model": name, "sizes": ", ".join(report.sizes), "proof": report.dtype})
+    return page
+
+
+def symmetry_finding(symmetry: Symmetry, report: Report) -> str:
+    """One sentence: how much may be changed, and how well that is proved."""
+    free = [axis for axis in symmetry.axes if not axis.group.is_trivial]
+    if report.verdict == "wrong":
+        return f"Refuted: a claimed symmetry changed the output by {report.max_error:.1e}."
+    how = "proved" if report.exact else "not disproved"
+    return (
+        f"{report.parameter_coverage:.1%} of the parameters can be changed without changing the function: "
+        f"{len(free)} hidden axes with {sum(axis.size for axis in free):,} channels have a symmetry group "
+        f"({how}: the output moved by at most {report.max_error:.0e})."
+    )
+
+
 def add_symmetry(page: Page, symmetry: Symmetry, report: Report) -> None:
-    """Two sections: the proof, and the axes."""
+    """Three sections: the map, the proof, and the table of axes."""
+    page.section(
+        "The network as a map",
+        "Every row is a weight, in the order of the model; every coloured band is a hidden axis, from the "
+        "first weight that carries it to the last. A number is how many channels a dimension has.",
+    )
+    add_map(page, symmetry)
     page.section(
         "Proved by acting",
         f"A random element of the whole group moved {report.parameter_coverage:.1%} of the parameters and "
@@ -32,11 +48,7 @@ def add_symmetry(page: Page, symmetry: Symmetry, report: Report) -> None:
         f"{', '.join(report.sizes)}. The same element with one weight left behind changed it by "
         f"{report.control_error:.1e}.",
     )
-    page.section(
-        "Hidden axes",
-        "Every bar is one axis: channels that are carried by the same dimensions of the same weights. "
-        "The colour is the group that acts on it.",
-    )
+    page.section("All axes", "Channels that the same dimensions of the same weights carry.", folded=True)
     page.figure(axes_figure(symmetry), f"The axes of the model ({len(symmetry.axes)} in all).")
     page.table(
         ["axis", "channels", "group", "weights", "mergeable", "frozen because"],

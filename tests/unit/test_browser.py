@@ -1,0 +1,75 @@
+"""The pages in a real browser: no error, every figure drawn, anchors, hostile names inert, no request."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects as go
+import torch
+from torch import nn
+
+import intertwine
+from browser import look, needs_chromium
+from intertwine.report.page import FLAT, Page
+from intertwine.report.similarity_figures import curves, heat_map
+from intertwine.report.symmetry_page import symmetry_page
+
+pytestmark = needs_chromium
+EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
+
+
+def net() -> nn.Module:
+    layers = nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(128, 3)
+    return nn.Sequential(*layers).eval()
+
+
+def test_the_map_answers_a_click_and_is_readable_when_dark_and_narrow(tmp_path: Path) -> None:
+    model, example = net(), torch.zeros(2, 1, 6, 6)
+    symmetry = intertwine.trace(model, example)
+    page = symmetry_page("net", symmetry, intertwine.verify(model, example, symmetry=symmetry))
+    path = page.write(tmp_path / "inspect.html")
+    click = 'document.querySelector("rect").dispatchEvent(new MouseEvent("click", {bubbles: true}));'
+    read = 'seen.step = document.getElementById("map-panel").textContent;'
+    seen = look(path, tmp_path, dark=True, width=390, step=click + read)
+    seen.assert_sound()
+    assert "You may reorder these 8 channels and rescale each by a number other than zero" in str(seen.step)
+    assert len(seen.figures) == 1 and seen.wide <= 0
+    light, dark = (sum(map(int, re.findall(r"\d+", colour))) for colour in (seen.ink, seen.ground))
+    assert light > 600 > 150 > dark  # light text on a dark ground
+
+
+def test_hostile_names_are_inert_and_every_kind_of_figure_is_drawn(tmp_path: Path) -> None:
+    page = Page(EVIL)
+    page.finding(EVIL)
+    page.facts({EVIL: EVIL})
+    page.section(EVIL, EVIL)
+    page.table([EVIL], [[EVIL]], caption=EVIL)
+    page.figure(heat_map(np.eye(2), [EVIL, "b"], [EVIL, "d"], title=EVIL), EVIL)
+    page.section("folded", folded=True)
+    page.figure(curves({EVIL: [1.0, 2.0]}, [EVIL, "b"]), EVIL)
+    z = [[1.0, 2.0], [3.0, 5.0]]
+    for kind in sorted(FLAT):
+        data = {"z": z} if kind in ("heatmap", "contour") else {"x": [1, 2, 2], "y": [3, 4, 4]}
+        if kind == "image":
+            data = {"z": [[[255, 0, 0], [0, 255, 0]]]}
+        if kind == "pie":
+            data = {"values": [1, 2]}
+        page.figure(go.Figure([{"type": kind, **data}]), kind)
+    seen = look(page.write(tmp_path / "evil.html"), tmp_path)
+    seen.assert_sound()
+    assert len(seen.figures) == 2 + len(FLAT)
+
+
+def test_the_watch_sees_what_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "bad.html"
+    path.write_text(
+        '<!doctype html><html><head></head><body><img src="http://example.org/x.png"><a href="#nowhere">x</a>'
+        "<script>alert(1); console.error('loud'); undefinedName();</script></body></html>"
+    )
+    seen = look(path, tmp_path)
+    assert seen.alerts == 1 and seen.dangling == ["nowhere"] and seen.unlabelled == 1
+    assert any("example.org" in where for where in seen.refused)
+    assert any("loud" in said for said in seen.errors)
+    assert any("undefinedName" in said for said in seen.errors)
