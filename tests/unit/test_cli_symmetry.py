@@ -39,7 +39,7 @@ def test_inspect_table_and_explanation(capsys):
 def test_inspect_page(capsys, tmp_path):
     target = tmp_path / "page.html"
     code, _, _ = run(capsys, "inspect", "zoo:mlp", "-o", str(target))
-    assert code == 0 and "Hidden axes" in target.read_text()
+    assert code == 0 and "The network as a map" in target.read_text()
 
 
 def test_verify_json(capsys):
