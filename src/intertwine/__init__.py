@@ -35,6 +35,7 @@ from intertwine.symmetry import (
     trace,
     verify,
 )
+from intertwine.tangent import Dimension, dimension
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,6 +61,7 @@ def page(result: Any, **options: Any) -> Page:
 
 __all__ = [
     "Axis",
+    "Dimension",
     "Element",
     "Group",
     "IntertwineError",
@@ -75,6 +77,7 @@ __all__ = [
     "automorphisms",
     "collect",
     "compare",
+    "dimension",
     "dissect",
     "feature_complexity",
     "find_equivalents",

@@ -15,9 +15,15 @@ def page_of(result: Any, **options: Any) -> Page:
     """The page that belongs to a kind of result."""
     from intertwine.inside import Attribution, Dissection
     from intertwine.report.attribute_page import attribute_page
+    from intertwine.report.dimension_page import dimension_page
     from intertwine.report.dissect_page import dissect_page
+    from intertwine.tangent import Dimension
 
-    pages: dict[type, Callable[..., Page]] = {Attribution: attribute_page, Dissection: dissect_page}
+    pages: dict[type, Callable[..., Page]] = {
+        Attribution: attribute_page,
+        Dimension: dimension_page,
+        Dissection: dissect_page,
+    }
     for kind, make in pages.items():
         if isinstance(result, kind):
             return make(result, **options)
