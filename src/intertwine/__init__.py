@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         trace,
         verify,
     )
+    from intertwine.tangent import Dimension, dimension
 
     __version__: str
 
@@ -60,6 +61,7 @@ _WHERE = {
         "merging": "apply_merge feature_complexity merge merge_betas plan_merge",
         "orbit": "automorphisms find_isomorphism",
         "stitching": "rotate stitch",
+        "tangent": "Dimension dimension",
         "symmetry": "Axis Element Group Member Report Symmetry act assert_symmetric trace verify",
     }.items()
     for name in names.split()
@@ -102,6 +104,7 @@ def page(result: Any, **options: Any) -> Page:
 
 __all__ = [
     "Axis",
+    "Dimension",
     "Element",
     "Group",
     "IntertwineError",
@@ -117,6 +120,7 @@ __all__ = [
     "automorphisms",
     "collect",
     "compare",
+    "dimension",
     "dissect",
     "doctor",
     "feature_complexity",

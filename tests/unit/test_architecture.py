@@ -18,7 +18,7 @@ import intertwine
 PACKAGE = Path(intertwine.__file__).parent
 
 # A folder may import from its own level's folder itself and from lower levels only.
-ALGORITHMS = {"merging", "aligning", "stitching", "comparing", "exploring", "inside"}
+ALGORITHMS = {"merging", "aligning", "stitching", "comparing", "exploring", "inside", "tangent"}
 LEVELS = [
     {"text"},
     {"errors"},

@@ -6,7 +6,7 @@ floating-point dtype in the graph is replaced by the one asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,11 +15,14 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from intertwine.graph.export import Traced
 
+# An op -> what to call in its place, or None.
+Instead = Callable[[Any], Callable[..., Any] | None]
+
 
 class _Precise(fx.Interpreter):
-    def __init__(self, traced: Traced, dtype: torch.dtype) -> None:
+    def __init__(self, traced: Traced, dtype: torch.dtype, instead: Instead | None = None) -> None:
         super().__init__(traced.module, garbage_collect_values=True)
-        self.dtype = dtype
+        self.dtype, self.instead = dtype, instead
 
     def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return raised(super().get_attr(target, args, kwargs), self.dtype)
@@ -28,6 +31,7 @@ class _Precise(fx.Interpreter):
         if not getattr(getattr(target, "_schema", None), "returns", True):
             return None  # what returns nothing asserts, and be it the precision that is replaced here
         given = tuple(self._dtype(a) for a in args)
+        target = (self.instead(target) if self.instead is not None else None) or target
         result = super().call_function(target, given, {k: self._dtype(v) for k, v in kwargs.items()})
         # Tensors made inside the graph come in the default precision.
         return tree_map(lambda x: raised(x, self.dtype), result)
@@ -50,6 +54,21 @@ def run(
     dtype: torch.dtype = torch.float64,
 ) -> list[Tensor]:
     """The floating-point outputs of the graph."""
+    return outputs(traced, weights, args, kwargs, dtype)
+
+
+def outputs(
+    traced: Traced,
+    weights: Mapping[str, Tensor],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    dtype: torch.dtype = torch.float64,
+    instead: Instead | None = None,
+) -> list[Tensor]:
+    """The same with gradients: what `weights` holds may require them.
+
+    instead: ops to replace, for instance those that give some of their arguments no gradient.
+    """
     # torch.export flattens the example in this order, after the stored tensors.
     named = {name: (kwargs or {})[name] for name in traced.example.kwargs}
     given = iter(tree_flatten((tuple(args), named))[0])
@@ -63,5 +82,5 @@ def run(
             else:
                 value = next(given)
             inputs.append(raised(value, dtype))
-    leaves, _ = tree_flatten(_Precise(traced, dtype).run(*inputs))
+    leaves, _ = tree_flatten(_Precise(traced, dtype, instead).run(*inputs))
     return [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]

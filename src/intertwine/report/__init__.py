@@ -17,11 +17,14 @@ def page_of(result: Any, **options: Any) -> Page:
     from intertwine.inside import Attribution, Dissection
     from intertwine.merging.smaller import MergeCurve, Merged
     from intertwine.report.attribute_page import attribute_page
+    from intertwine.report.dimension_page import dimension_page
     from intertwine.report.dissect_page import dissect_page
     from intertwine.report.merge_page import curve_page, merged_page
+    from intertwine.tangent import Dimension
 
     pages: dict[type, Callable[..., Page]] = {
-        Attribution: attribute_page, Dissection: dissect_page, Merged: merged_page, MergeCurve: curve_page,
+        Attribution: attribute_page, Dissection: dissect_page, Dimension: dimension_page, Merged: merged_page,
+        MergeCurve: curve_page,
     }  # fmt: skip
     for kind, make in pages.items():
         if isinstance(result, kind):

@@ -30,10 +30,12 @@ class Rule:
     statistics  where its stored mean, variance and eps are among its arguments, if it is a norm that has them
     checks      it asserts something and returns nothing
     adds        it sums its two operands
+    looks_up    it takes rows of its first operand, a table, by an index
     moments     how means and covariances of features pass (`rules.moments`)
     rows        the dimension of its result along which the outputs of its weight (argument 1) lie
     any_strides the op that does the same to a tensor in any memory layout, where this one does not
     channels_last  it runs faster on images with their channels last
+    differentiable  the same written in ops that have gradients for every argument, where this one has not
     backward    how guided backpropagation passes it: "rectifier", only where the incoming gradient and its
                 result are positive, or "gradient", as it is
     """
@@ -49,10 +51,12 @@ class Rule:
     statistics: tuple[int, int, int] | None = None
     checks: bool = False
     adds: bool = False
+    looks_up: bool = False
     moments: Callable[..., Any] | None = None
     rows: int | None = None
     any_strides: Any = None
     channels_last: bool = False
+    differentiable: Callable[..., Any] | None = None
     backward: str = "gradient"
 
 

@@ -217,7 +217,7 @@ def copy(ctx: Context, target: Value, source: Value, *args: Any) -> Value:
     return ctx.expand(source, ctx.shape)
 
 
-@rule("embedding.default")
+@rule("embedding.default", looks_up=True)
 def embedding(ctx: Context, weight: Value, index: Value, *args: Any, **kwargs: Any) -> Value:
     """Rows of a table, which are fixed: data decides which. Where the index moves the result moves along."""
     ctx.role(weight, 1, "out")

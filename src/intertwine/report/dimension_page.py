@@ -1,0 +1,95 @@
+"""The page of `intertwine dimension`: three numbers that add up, the singular values, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from intertwine.report.page import Page
+from intertwine.tangent import KINDS, Dimension
+
+VERDICTS = {
+    "complete": "No continuous symmetry was missed at these weights: orbit and rank add up to all of theta.",
+    "explained": "Every direction that changes nothing is in the group or has a name below.",
+    "open": "Some directions change nothing, are not in the group, and have no explanation.",
+    "unsure": "The singular values have no clear gap, or more inputs would raise the rank: no verdict.",
+}
+COLUMNS = ["directions", "kind", "where", "because"]
+
+
+def direction_rows(result: Dimension) -> list[list[Any]]:
+    """A row a place, for the page and the terminal."""
+    return [
+        [
+            d.count,
+            d.kind,
+            d.axis or ", ".join(d.weights[:4]) + (" ..." if len(d.weights) > 4 else ""),
+            KINDS[d.kind],
+        ]
+        for d in result.directions
+    ]
+
+
+def number_rows(result: Dimension) -> list[list[Any]]:
+    """What was counted, for the page and the terminal."""
+    rows: list[list[Any]] = [
+        ["numbers in theta", result.parameters],
+        ["of them running statistics", result.statistics],
+        ["dimension of the orbit", result.orbit],
+        ["rank of the Jacobian", result.rank],
+        ["gap of its singular values", f"{result.gap:.1e}"],
+        ["deficit", result.deficit],
+        ["not explained", result.unexplained],
+        ["calls of the model", result.inputs],
+        ["orbit's tangents outside the null space", f"{result.error:.1e}"],
+    ]
+    return [[what, value] for what, value in rows if not (what.startswith("of them") and not value)]
+
+
+def dimension_page(result: Dimension, *, facts: Mapping[str, Any] | None = None) -> Page:
+    """facts: what was measured, for the table at the top."""
+    page = Page(f"Functional dimension{f' of {result.scope}' if result.scope else ''}: {result.verdict}")
+    page.section("The numbers", VERDICTS[result.verdict])
+    page.table(["what", "value"], [*([k, v] for k, v in (facts or {}).items()), *number_rows(result)])
+    if result.parts:
+        page.section("Axis by axis", "Channels of one axis in all the weights that carry it, all else held.")
+        page.table(
+            ["axis", "channels", "numbers", "orbit", "rank", "gap", "deficit", "verdict"],
+            [
+                [p.scope, p.channels, p.parameters, p.orbit, p.rank, f"{p.gap:.0e}", p.deficit, p.verdict]
+                for p in result.parts
+            ],
+        )
+    if result.directions:
+        page.section("Directions that change nothing and are not in the group")
+        page.table(COLUMNS, direction_rows(result))
+    if len(result.singular_values):
+        page.section("Singular values")
+        page.figure(
+            values_figure(result),
+            "Singular values of the Jacobian in float64, rows and columns of length 1. The fall is the rank; "
+            "what lies right of it and is not the orbit is the deficit.",
+        )
+    return page
+
+
+def values_figure(result: Dimension) -> Any:
+    """The singular values on a logarithmic scale, with the rank and the bound that the orbit gives."""
+    import plotly.graph_objects as go
+
+    values = np.maximum(result.singular_values, 1e-20)
+    keep = np.unique(np.linspace(0, len(values) - 1, min(len(values), 4000)).astype(int))
+    figure = go.Figure()
+    figure.add_scatter(x=keep + 1, y=values[keep], mode="lines", name="singular values", line_color="#2667a8")
+    figure.add_vline(x=result.rank + 0.5, line_color="#d5652c", annotation_text="rank")
+    bound = result.parameters - result.orbit
+    if bound != result.rank:
+        figure.add_vline(x=bound + 0.5, line_dash="dot", annotation_text="parameters - orbit")
+    figure.update_layout(
+        template="plotly_white", height=380, xaxis_title="number", yaxis_title="singular value",
+        margin={"l": 10, "r": 10, "t": 30, "b": 40},
+    )  # fmt: skip
+    figure.update_yaxes(type="log", exponentformat="power")
+    return figure

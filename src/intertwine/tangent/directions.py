@@ -1,0 +1,360 @@
+"""Where the directions lie that change nothing and that the group does not have, and what they are.
+
+A null vector of the Jacobian is looked for in few coordinates first: single entries without effect, the
+constants that layers add, the statistics of a norm, the channels of an axis, one weight, all weights of an
+axis. What is found is counted modulo the orbit and all that was found before, so that counts add up to the
+deficit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from intertwine.ir.ledger import Ids
+from intertwine.rules import facts
+from intertwine.symmetry import Axis, Symmetry
+from intertwine.tangent.coordinates import Coordinates
+from intertwine.tangent.spaces import INSIDE, inside, span
+
+# kind -> what it says about the model; those in MISSED are not explained by it.
+KINDS = {
+    "unused": "the model never reads them",
+    "rows": "rows of a table that no input looks up",
+    "dead": "units that are never active on these inputs",
+    "saturated": "units that are constant on these inputs",
+    "linear": "units that are linear on these inputs: they may be mixed with others like them",
+    "equal": "features that are equal up to a factor on these inputs",
+    "unseen": "entries without effect on these inputs",
+    "constant": "constants that nothing sees: softmax over keys, or a norm, takes them out again",
+    "translation": "constants that may move from one layer to another",
+    "statistics": "running statistics of a norm, which its gain and shift can take over",
+    "ones": "multiples of 1, which the norm that follows takes out again",
+    "inputs": "what the weight reads does not span all its dimensions on these inputs",
+    "outputs": "what the weight writes is not seen in all its dimensions on these inputs",
+    "rotation": "rotations of what an RMS norm is taken of: its gain hides them, folding it shows them",
+    "channel": "maps of single channels beyond the group: a symmetry that was missed",
+    "axis": "maps of the axis beyond its group: a symmetry that was missed",
+    "open": "not explained: a symmetry that was missed, or inputs that are not enough",
+}
+MISSED = ("channel", "axis", "open")
+PAIRS = 64  # channels of an axis up to which pairs of them are looked at
+_ADDED = ("bias", "shift", "mean")
+_NORM = (*_ADDED, "gain", "var")
+
+
+@dataclass(frozen=True)
+class Direction:
+    """`count` independent directions of one kind at one place: weights, and the axis if it is one."""
+
+    kind: str
+    count: int
+    weights: tuple[str, ...]
+    axis: str = ""
+
+    @property
+    def explained(self) -> bool:
+        """Whether it is known what they are."""
+        return self.kind not in MISSED
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "kind": self.kind,
+            "count": self.count,
+            "axis": self.axis or None,
+            "weights": list(self.weights),
+            "because": KINDS[self.kind],
+        }
+
+    def __str__(self) -> str:
+        place = self.axis or ", ".join(self.weights[:4]) + (" ..." if len(self.weights) > 4 else "")
+        return f"{self.count} in {place}: {KINDS[self.kind]}"
+
+
+class Search:
+    """The null space of a Jacobian (an orthonormal basis, coordinates scaled by `lengths`) beside the orbit's
+    tangents in it. chosen: which coordinates of theta the columns are."""
+
+    def __init__(
+        self,
+        symmetry: Symmetry,
+        at: Coordinates,
+        chosen: Ids,
+        null: np.ndarray,
+        lengths: np.ndarray,
+        tangents: np.ndarray,
+    ) -> None:
+        self.symmetry, self.at, self.null = symmetry, at, null
+        self.place = np.full(at.size, -1, np.int64)
+        self.place[chosen] = np.arange(len(chosen))
+        self.chosen = chosen
+        self.zero = lengths == 0
+        self.lengths = np.where(self.zero, 1.0, lengths)
+        self.known = span(null.T @ tangents)
+        self.found: list[Direction] = []
+
+    @property
+    def left(self) -> int:
+        """Directions that are not found yet."""
+        return self.null.shape[1] - self.known.shape[1]
+
+    def take(self, kind: str, coordinates: Iterable[Ids], axis: str = "") -> int:
+        """Count and put aside the directions that lie in some coordinates of theta alone."""
+        mask = self._mask(coordinates)
+        if not self.left or not mask.any():
+            return 0
+        return self._add(kind, inside(self.null, mask), axis, mask)
+
+    def _mask(self, coordinates: Iterable[Ids]) -> np.ndarray:
+        mask = np.zeros(len(self.chosen), bool)
+        for ids in coordinates:
+            places = self.place[ids.reshape(-1)]
+            mask[places[places >= 0]] = True
+        return mask
+
+    def _add(
+        self, kind: str, coefficients: np.ndarray, axis: str = "", mask: np.ndarray | None = None
+    ) -> int:
+        if not coefficients.size:
+            return 0
+        rest = coefficients - self.known @ (self.known.T @ coefficients)
+        new = span(rest, 1e-5)
+        if not new.shape[1]:
+            return 0
+        self.known = np.concatenate([self.known, new], axis=1)
+        size = np.abs(self.null @ (new if mask is None else coefficients)).max(axis=1)
+        weights = self.at.weights_of(self.chosen[size > 1e-6])
+        self.found.append(Direction(kind, new.shape[1], tuple(weights), axis))
+        return new.shape[1]
+
+    # -- what is known about the model -------------------------------------------------------------------
+
+    def _role(self, *roles: str) -> list[str]:
+        named = self.symmetry.inference.roles
+        return [n for n in self.at.values if any(w == n and r in roles for (w, _), r in named.items())]
+
+    @cached_property
+    def constants(self) -> list[str]:
+        """Weights that are only ever added: biases, shifts, means, tables of positions and of words."""
+        traced = self.symmetry.traced
+        found = set(self._role(*_ADDED))
+        for node in traced.graph.nodes:
+            if node.op == "placeholder" and (name := traced.weights.get(node.name)) is not None:
+                users = list(node.users)
+                while len(users) == 1 and facts(users[0]).carries:
+                    users = list(users[0].users)
+                if users and all(facts(u).adds or facts(u).looks_up for u in users):
+                    found.add(name)
+        return [name for name in self.at.values if name in found]
+
+    @cached_property
+    def tables(self) -> list[str]:
+        """Weights whose rows inputs look up."""
+        traced = self.symmetry.traced
+        names = [
+            traced.weights.get(node.args[0].name)
+            for node in traced.graph.nodes
+            if facts(node).looks_up and hasattr(node.args[0], "name")
+        ]
+        return [name for name in self.at.values if name in names]
+
+    def channels(self, axis: Axis, roles: Sequence[str] | None = None) -> list[Ids]:
+        """The coordinates of each channel, in all members or in those of some roles."""
+        if roles is None:
+            return self.at.channels(self.symmetry, axis)
+        chosen = {m.param for m in axis.members if m.role in roles}
+        allowed = self.at.mask([self.at.of(n) for n in chosen if n in self.at.values])
+        return [c[allowed[c]] for c in self.at.channels(self.symmetry, axis)]
+
+    # -- the search --------------------------------------------------------------------------------------
+
+    def run(self) -> list[Direction]:
+        """Everything, from the smallest places to the largest."""
+        steps = (
+            self._unused, self._rows, self._units, self._zero, self._translations, self._statistics,
+            self._ones, self._equal, self._weights, self._linear, self._axes, self._rest,
+        )  # fmt: skip
+        for step in steps:
+            if self.left:
+                step()
+        return _summed(self.found)
+
+    def _zeros(self, coordinates: Ids) -> Ids:
+        places = self.place[coordinates]
+        return coordinates[(places >= 0) & self.zero[places]]
+
+    def _all_zero(self, coordinates: Ids) -> bool:
+        coordinates = coordinates[self.place[coordinates] >= 0]
+        return len(coordinates) > 0 and len(self._zeros(coordinates)) == len(coordinates)
+
+    def _unused(self) -> None:
+        read = set(self.symmetry.inference.shapes)
+        for name in self.at.values:
+            if name not in read:
+                self.take("unused", [self.at.of(name)])
+
+    def _rows(self) -> None:
+        for name in self.tables:
+            rows = self.at.of(name)
+            unread = [row for row in rows.reshape(len(rows), -1) if self._all_zero(row)]
+            self.take("rows", unread)
+
+    def _units(self) -> None:
+        """Units whose makers have no effect: dead if their readers have none either, else saturated."""
+        added = [self.at.of(n) for n in self.constants]
+        for axis in self.symmetry.axes:
+            if not any(m.role == "out" for m in axis.members):
+                continue
+            made = self.channels(axis, ("out",))
+            still = [k for k, ids in enumerate(made) if self._all_zero(ids)]
+            if still:
+                whole = self.channels(axis)
+                self.take("dead", [self._zeros(whole[k]) for k in still], axis.name)
+                self.take("saturated", [*(whole[k] for k in still), *added], axis.name)
+
+    def _zero(self) -> None:
+        for name in self.at.values:
+            kind = "constant" if name in self.constants else "unseen"
+            self.take(kind, [self._zeros(self.at.of(name).reshape(-1))])
+
+    def _translations(self) -> None:
+        """One constant against all that come after it."""
+        for k, name in enumerate(self.constants):
+            later = [self.at.of(n) for n in self.constants[k:]]
+            if not self.take("translation", [self.at.of(name)]):
+                self.take("translation", later)
+
+    def _statistics(self) -> None:
+        for axis in self.symmetry.axes:
+            if any(m.role == "var" for m in axis.members):
+                near = [m.param for m in axis.members if m.role in _NORM and m.param in self.at.values]
+                added = [self.at.of(n) for n in (*near, *self.constants)]
+                self.take("statistics", added, axis.name)
+
+    def _equal(self) -> None:
+        """Channels whose readers do the same up to a factor."""
+        for axis in self.symmetry.axes:
+            for group in self._alike(axis):
+                whole = self.channels(axis)
+                self.take("equal", [whole[k] for k in group], axis.name)
+
+    def _alike(self, axis: Axis) -> list[list[int]]:
+        """Channels k, l for which moving a reader's weight from k to l changes nothing."""
+        readers = [m.param for m in axis.members if m.role == "in" and m.param in self.at.values]
+        if not readers or axis.size < 2:
+            return []
+        columns = [self._mask([c]) for c in self.channels(axis, ("in",))]
+        if len({int(c.sum()) for c in columns}) != 1:
+            return []
+        # The first weight that each channel is read by: unit vectors seen modulo the null space.
+        first = [int(np.flatnonzero(c)[0]) for c in columns if c.any()]
+        if len(first) < len(columns):
+            return []
+        seen = np.eye(len(first)) - self.null[first] @ self.null[first].T
+        alive = np.diag(seen) > INSIDE
+        norm = np.sqrt(np.where(alive, np.diag(seen), 1.0))
+        close = (1 - np.abs(seen / norm / norm[:, None]) < INSIDE) & alive & alive[:, None]
+        groups: list[list[int]] = []
+        used: set[int] = set()
+        for k in range(len(first)):
+            group = [int(i) for i in np.flatnonzero(close[k]) if int(i) not in used]
+            if k not in used and len(group) > 1:
+                groups.append(group)
+            used.update(group)
+        return groups
+
+    def _ones(self) -> None:
+        """1 x v added to a weight along the axis that a norm is taken over."""
+        for axis in self.symmetry.axes:
+            for member in axis.members:
+                if member.role in ("out", "bias", "other") and member.param in self.at.values:
+                    self._ones_of(member.param, member.dim, axis)
+
+    def _ones_of(self, name: str, dim: int, axis: Axis) -> None:
+        entries = np.moveaxis(self.at.of(name), dim, 0)
+        entries = entries.reshape(len(entries), -1)
+        if (self.place[entries] < 0).any():
+            return
+        vectors = np.zeros((len(self.chosen), entries.shape[1]))
+        for column, ids in enumerate(entries.T):
+            places = self.place[ids]
+            vectors[places, column] = self.lengths[places]
+        vectors /= np.linalg.norm(vectors, axis=0)
+        coefficients = self.null.T @ vectors
+        changed = np.linalg.norm(vectors - self.null @ coefficients, axis=0)
+        self._add("ones", coefficients[:, changed < 1e-5], axis.name)
+
+    def _linear(self) -> None:
+        """Units that are linear: alone with the constants after them, and pairs that may be mixed."""
+        added = [self.at.of(n) for n in self.constants]
+        for axis in self.symmetry.axes:
+            if axis.group.linear or not any(m.role == "out" for m in axis.members):
+                continue
+            whole, mixed = self.channels(axis), list[Ids]()
+            for ids in whole:
+                self.take("channel", [ids], axis.name)
+                self.take("linear", [ids, *added], axis.name)
+            if axis.group.positive and self.left and len(whole) <= PAIRS:
+                for k, ids in enumerate(whole):
+                    for other in whole[:k]:
+                        if self.take("linear", [ids, other, *added], axis.name):
+                            mixed += [ids, other]
+                self.take("linear", [*mixed, *added], axis.name)
+
+    def _weights(self) -> None:
+        """What one weight reads or writes does not vary in all its dimensions (constants taken with it)."""
+        added = [self.at.of(n) for n in self.constants]
+        for name, value in self.at.values.items():
+            if value.dim() > 1 and not (self.place[self.at.of(name)] < 0).any():
+                for places in ([self.at.of(name)], [self.at.of(name), *added]):
+                    if kind := self._side(name, inside(self.null, self._mask(places))):
+                        self.take(kind, places)
+
+    def _side(self, name: str, coefficients: np.ndarray) -> str:
+        """Whether null vectors in one weight come from what it reads or from what it writes.
+
+        From what it reads (v x = 0): every row may be any such v. From what it writes: every column may.
+        """
+        places = self.place[self.at.of(name)].reshape(self.at.values[name].shape[0], -1)
+        vectors = (self.null @ coefficients)[places] / self.lengths[places][..., None]
+        largest = np.abs(vectors).max(initial=0.0)
+        if largest < 1e-6:
+            return ""
+        written, read = places.shape
+
+        def rank(matrix: np.ndarray) -> int:
+            return int(np.linalg.matrix_rank(matrix, tol=1e-6 * largest))
+
+        count = rank(vectors.reshape(written * read, -1))
+        if count == written * rank(vectors.transpose(1, 0, 2).reshape(read, -1)):
+            return "inputs"
+        return "outputs" if count == read * rank(vectors.reshape(written, -1)) else ""
+
+    def _axes(self) -> None:
+        """All members of an axis: rotations if there are as many, else unknown maps."""
+        added = [self.at.of(n) for n in self.constants]
+        for axis in self.symmetry.axes:
+            names = dict.fromkeys(m.param for m in axis.members if m.param in self.at.values)
+            before, n = len(self.found), axis.size
+            count = self.take("axis", [*(self.at.of(name) for name in names), *added], axis.name)
+            if count and count == n * (n - 1) // 2 and any(m.role == "gain" for m in axis.members):
+                self.found[before] = replace(self.found[before], kind="rotation")
+
+    def _rest(self) -> None:
+        self._add("open", np.eye(self.null.shape[1]))
+
+
+def _summed(found: Sequence[Direction]) -> list[Direction]:
+    """One entry for each kind and place."""
+    together: dict[tuple[str, str], Direction] = {}
+    for d in found:
+        key = (d.kind, d.axis or ", ".join(d.weights))
+        old = together.get(key)
+        weights = d.weights if old is None else tuple(dict.fromkeys((*old.weights, *d.weights)))
+        together[key] = replace(d, count=d.count + (old.count if old else 0), weights=weights)
+    return list(together.values())

@@ -1,0 +1,280 @@
+"""How many numbers the function of a model has at theta, and whether the group explains all the others.
+
+    rank of d f / d theta  <=  parameters - dimension of the orbit
+
+The left side is the functional dimension at theta, over enough inputs; the orbit is that of the inferred
+group. If both sides are equal, no continuous symmetry was missed at theta. What is missing is the *deficit*,
+and `Direction` says where it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from intertwine.data.batches import Batches, arguments, count_rows
+from intertwine.errors import InputError
+from intertwine.graph.example import Example
+from intertwine.ir.ledger import Ids
+from intertwine.symmetry import Symmetry, trace
+from intertwine.tangent.coordinates import Coordinates, coordinates_of
+from intertwine.tangent.directions import Direction, Search
+from intertwine.tangent.generators import tangents
+from intertwine.tangent.jacobian import Jacobian, draws
+from intertwine.tangent.spaces import Rank, inside, null_space, scaled, span
+
+DENSE = 20_000  # coordinates up to which the whole Jacobian is taken
+SAMPLE = 2_000  # coordinates of one axis that are looked at beyond that
+SPARE = 1.15  # rows for each column, before more of them are asked to change nothing
+ROUNDS = 6
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Dimension:
+    """parameters: how many numbers theta has, `statistics` of them running statistics of norms.
+
+    orbit: dimension of the orbit of theta. rank: of the Jacobian, with the gap of its singular values.
+    deficit: parameters - orbit - rank, the directions that change nothing and that the group does not have;
+    `directions` says where they lie. error: how far the orbit's tangents are from the null space. inputs:
+    calls of the model; settled: more inputs would not raise the rank. scope: "" for all of theta, or the axis
+    whose channels were looked at (`channels` of them), all else held.
+    """
+
+    parameters: int
+    statistics: int
+    orbit: int
+    rank: int
+    gap: float
+    directions: tuple[Direction, ...]
+    error: float
+    inputs: int
+    settled: bool
+    singular_values: np.ndarray
+    scope: str = ""
+    channels: int = 0
+    parts: tuple[Dimension, ...] = field(default=())
+
+    @property
+    def deficit(self) -> int:
+        """Directions that change nothing and that the group does not have."""
+        return self.parameters - self.orbit - self.rank
+
+    @property
+    def unexplained(self) -> int:
+        """Those of the deficit that have no name."""
+        return sum(d.count for d in self.directions if not d.explained)
+
+    @property
+    def certain(self) -> bool:
+        """Whether the singular values have a gap, the orbit is in the null space, and inputs were enough."""
+        return self.gap >= 1e3 and self.error < 1e-6 and self.settled
+
+    @property
+    def verdict(self) -> str:
+        """complete; explained (every missing direction has a name); open; or unsure (no gap, few inputs)."""
+        if not self.certain:
+            return "unsure"
+        return "complete" if not self.deficit else "open" if self.unexplained else "explained"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `intertwine dimension --json` prints it."""
+        plain = {
+            "scope": self.scope or "all weights",
+            "verdict": self.verdict,
+            "parameters": self.parameters,
+            "statistics": self.statistics,
+            "orbit": self.orbit,
+            "rank": self.rank,
+            "gap": self.gap,
+            "deficit": self.deficit,
+            "unexplained": self.unexplained,
+            "directions": [d.to_dict() for d in self.directions],
+            "error": self.error,
+            "inputs": self.inputs,
+            "settled": self.settled,
+        }
+        if self.channels:
+            plain["channels"] = self.channels
+        return {**plain, "parts": [p.to_dict() for p in self.parts]} if self.parts else plain
+
+    def __repr__(self) -> str:
+        numbers = f"{self.parameters} = orbit {self.orbit} + rank {self.rank} + deficit {self.deficit}"
+        where = f"{self.scope}: " if self.scope else ""
+        return f"Dimension({where}{numbers}, gap {self.gap:.0e}, {self.verdict})"
+
+    def page(self, **options: Any) -> Any:
+        """The HTML page (see `intertwine.report.dimension_page`)."""
+        from intertwine import page
+
+        return page(self, **options)
+
+    def _repr_html_(self) -> str:
+        return str(self.page().render())
+
+    def save(self, path: str | Path) -> Path:
+        """The page in a file."""
+        return Path(self.page().write(path))
+
+
+def dimension(
+    model: nn.Module,
+    inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    data: Any = None,
+    limit: int | None = None,
+    at: str | None = None,
+    dense: int = DENSE,
+    seed: int = 0,
+    symmetry: Symmetry | None = None,
+    progress: Progress | None = None,
+) -> Dimension:
+    """The functional dimension of a model at its weights, beside the dimension of the orbit of its group.
+
+    inputs: an example, as for `trace`; without `data` more are drawn like it. data: what to run on instead
+    (anything that `Batches` reads), the first `limit` inputs of it. at: only channels of the axes that match
+    this pattern, all other weights held; models of more than `dense` numbers are looked at so anyway.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> mlp = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> found = dimension(mlp, torch.randn(8, 3))
+    >>> found.parameters, found.orbit, found.rank, found.verdict
+    (50, 8, 42, 'complete')
+    """
+    example = Example.of(inputs, kwargs)
+    if symmetry is None:
+        symmetry = trace(model, example.args, example.kwargs, seed=seed)
+    theta = coordinates_of(model, symmetry)
+    if not theta.size:
+        raise InputError("the model has no weights", so="it has no dimension to speak of")
+    columns = tangents(symmetry, theta)
+    given = _Given(symmetry, model, theta, columns, example, data, limit, seed, progress)
+    if at is None and theta.size <= dense:
+        return given.measure(np.arange(theta.size))
+    axes = symmetry.matching(at) if at is not None else [a for a in symmetry.axes if not a.group.is_trivial]
+    parts = tuple(given.of_axis(axis) for axis in axes)
+    parts = tuple(part for part in parts if part.parameters)
+    if len(parts) == 1:
+        return parts[0]
+    return _joined(parts, at or "each axis, all else held")
+
+
+def _joined(parts: tuple[Dimension, ...], scope: str) -> Dimension:
+    """Several axes, each on its own: the sums, and the worst gap."""
+    if not parts:
+        raise InputError("no axis to look at", do="`intertwine inspect` lists the axes")
+    return Dimension(
+        sum(p.parameters for p in parts), sum(p.statistics for p in parts), sum(p.orbit for p in parts),
+        sum(p.rank for p in parts), min(p.gap for p in parts),
+        tuple(d for p in parts for d in p.directions), max(p.error for p in parts),
+        max(p.inputs for p in parts), all(p.settled for p in parts), np.zeros(0), scope,
+        sum(p.channels for p in parts), parts,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Given:
+    """All that measuring needs."""
+
+    symmetry: Symmetry
+    model: nn.Module
+    theta: Coordinates
+    tangents: Any
+    example: Example
+    data: Any
+    limit: int | None
+    seed: int
+    progress: Progress | None
+
+    def of_axis(self, axis: Any) -> Dimension:
+        """As many channels of one axis as fit, in all their members."""
+        channels = self.theta.channels(self.symmetry, axis)
+        order = np.random.default_rng(self.seed).permutation(len(channels))
+        chosen, count = list[Ids](), 0
+        for k in order:
+            if chosen and sum(map(len, chosen)) + len(channels[k]) > SAMPLE:
+                break
+            chosen, count = [*chosen, channels[k]], count + 1
+        places = np.unique(np.concatenate(chosen)) if chosen else np.zeros(0, np.int64)
+        return self.measure(places, axis.name, count)
+
+    def measure(self, chosen: Ids, scope: str = "", channels: int = 0) -> Dimension:
+        """Rank, orbit and what is left, of the coordinates `chosen`."""
+        whole = len(chosen) == self.theta.size
+        jacobian = Jacobian(
+            self.symmetry.traced, self.model, self.theta, None if whole else chosen, self.seed
+        )
+        orbit = self._orbit(chosen)
+        found, null, lengths, calls, settled = self._null(jacobian, len(chosen) - orbit.shape[1])
+        mixed = span(orbit * np.where(lengths > 0, lengths, 1.0)[:, None])
+        error = float(np.abs(mixed - null @ (null.T @ mixed)).max(initial=0.0))
+        search = Search(self.symmetry, self.theta, chosen, null, lengths, mixed)
+        stored = self.theta.mask([self.theta.of(n) for n in self.theta.statistics])[chosen].sum()
+        return Dimension(
+            len(chosen), int(stored), mixed.shape[1], found.rank, found.gap,
+            tuple(search.run()), error, calls, settled, found.singular_values, scope, channels,
+        )  # fmt: skip
+
+    def _orbit(self, chosen: Ids) -> np.ndarray:
+        """The orbit's tangents that move nothing but the chosen coordinates, as an orthonormal basis."""
+        mask = np.zeros(self.theta.size, bool)
+        mask[chosen] = True
+        touching = np.unique(self.tangents[chosen].tocoo().col)
+        columns = self.tangents[:, touching].toarray()
+        length = np.linalg.norm(columns, axis=0)
+        columns = columns[:, length > 0] / length[length > 0]
+        basis = span(columns, 1e-10)
+        return span(basis @ inside(basis, mask))[chosen] if not mask.all() else basis
+
+    def _null(self, jacobian: Jacobian, most: int) -> tuple[Rank, np.ndarray, np.ndarray, int, bool]:
+        """The null space over so many inputs that fresh ones do not shrink it."""
+        examples = self._examples()
+        rows, calls = self._rows(jacobian, examples, SPARE * most + 64)
+        for _ in range(ROUNDS):
+            flat, lengths = scaled(rows)
+            found, null = null_space(flat, most)
+            fresh, more = self._rows(jacobian, examples, max(64, most // 4))
+            if not len(fresh):
+                break
+            calls += more
+            scale = np.linalg.norm(fresh, axis=1, keepdims=True)
+            unit = fresh / np.where(scale > 0, scale, 1.0)
+            weighed = unit / np.where(lengths > 0, lengths, np.inf)
+            unseen = np.abs(unit[:, lengths == 0]).max(initial=0.0)
+            if np.abs(weighed @ null).max(initial=0.0) < 1e-6 and unseen < 1e-9:
+                return found, null, lengths, calls, True
+            rows = np.concatenate([rows, fresh])
+        return found, null, lengths, calls, False
+
+    def _rows(self, jacobian: Jacobian, examples: Iterator[Example], count: float) -> tuple[np.ndarray, int]:
+        """At least so many rows, unless the inputs end."""
+        parts, calls = [np.zeros((0, jacobian.columns))], 0
+        for example in examples:
+            parts.append(jacobian.rows(example))
+            calls += 1
+            if self.progress is not None:
+                self.progress(len(parts[-1]))
+            if sum(map(len, parts)) >= count or (calls > 8 and not sum(map(len, parts))):
+                break
+        return np.concatenate(parts), calls
+
+    def _examples(self) -> Iterator[Example]:
+        """Inputs without end, or those of the data, in batches as large as the example's."""
+        if self.data is None:
+            yield from draws(self.example, self.seed)
+            return
+        shapes = self.example.shapes
+        batch = shapes[0][0] if shapes and shapes[0] else 1
+        for found, _ in Batches(self.data, batch=batch, limit=self.limit):
+            if count_rows(found) == batch:
+                yield Example(*arguments(found))
+
+
+__all__ = ["Dimension", "dimension"]

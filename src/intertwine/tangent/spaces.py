@@ -1,0 +1,93 @@
+"""Subspaces of R^n in float64: ranks that singular values certify, null spaces, and parts of them.
+
+A rank is where the singular values fall: r maximises sigma_r / sigma_(r+1), and that ratio, the *gap*, says
+how sure it is. Rows and columns are brought to length 1 first, which changes no rank and takes out
+differences of units; a null vector v of the scaled matrix is v times the scale in the original coordinates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg
+
+SMALL = 1e-9  # of the largest: singular values above this are never taken for zero
+NOTHING = 1e-12  # of the longest: a column as short as this is zero up to rounding
+INSIDE = 1e-7  # a unit vector of a subspace lies in some coordinates if this is all it has outside
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class Rank:
+    """rank: how many singular values count; gap: ratio of the last that does to the first that does not."""
+
+    rank: int
+    gap: float
+    singular_values: np.ndarray
+
+    @property
+    def certain(self) -> bool:
+        """Whether the fall is too deep to be an accident."""
+        return self.gap >= 1e3
+
+
+def find_rank(singular_values: np.ndarray, most: int | None = None) -> Rank:
+    """The rank by the largest gap; `most`: a bound that is known.
+
+    >>> find_rank(np.array([2.0, 1.0, 1e-16]))
+    Rank(rank=2, gap=..., singular_values=array([2.e+00, 1.e+00, 1.e-16]))
+    """
+    s = np.asarray(singular_values, float)
+    n = len(s) if most is None else min(most, len(s))
+    if not len(s) or not s[0] > 0:
+        return Rank(0, float("inf"), s)
+    floor = s[0] * EPSILON * max(len(s), 8)
+    padded = np.maximum(np.r_[s, 0.0], floor)
+    ratio = padded[:-1] / padded[1:]
+    allowed = [r for r in range(1, n + 1) if padded[r] <= SMALL * s[0]]
+    if not allowed:
+        return Rank(n, 1.0, s)
+    best = max(allowed, key=lambda r: ratio[r - 1])
+    return Rank(best, float(ratio[best - 1]), s)
+
+
+def scaled(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(rows with rows and columns of length 1, the lengths of the columns); zero columns are exactly 0."""
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = rows / np.where(length > 0, length, 1.0)
+    columns = np.linalg.norm(rows, axis=0)
+    columns = np.where(columns > NOTHING * columns.max(initial=0.0), columns, 0.0)
+    return np.where(columns > 0, rows / np.where(columns > 0, columns, 1.0), 0.0), columns
+
+
+def null_space(rows: np.ndarray, most: int | None = None) -> tuple[Rank, np.ndarray]:
+    """The rank, and an orthonormal basis of the null space as columns."""
+    n = rows.shape[1]
+    if not rows.size:
+        return Rank(0, float("inf"), np.zeros(0)), np.eye(n)
+    small = linalg.qr(rows, mode="r", check_finite=False)[0][:n] if len(rows) > n else rows
+    _, s, right = np.linalg.svd(small, full_matrices=True)
+    found = find_rank(np.r_[s, np.zeros(n - len(s))], most)
+    return found, right[found.rank :].T
+
+
+def span(columns: np.ndarray, tolerance: float = INSIDE) -> np.ndarray:
+    """An orthonormal basis of what some columns span."""
+    if not columns.size:
+        return np.zeros((len(columns), 0))
+    left, s, _ = np.linalg.svd(columns, full_matrices=False)
+    return left[:, s > tolerance * max(1.0, float(s[0]))]
+
+
+def inside(basis: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Coefficients of the vectors of a subspace (orthonormal basis) that vanish outside the mask."""
+    k = basis.shape[1]
+    if not k:
+        return np.zeros((0, 0))
+    outside = basis[~mask]
+    if not len(outside):
+        return np.eye(k)
+    # The vectors of the subspace whose part outside is 0; the squares are those of a matrix k x k.
+    value, vector = np.linalg.eigh(outside.T @ outside)
+    return vector[:, value < INSIDE**2 * 1e2]

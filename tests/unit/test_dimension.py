@@ -1,0 +1,208 @@
+"""The functional dimension: known cases, planted deficits, and a rule that was taken away."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intertwine
+from intertwine import Dimension, dimension, trace
+from intertwine.cli import main
+from intertwine.errors import InputError
+from intertwine.ir.value import Value
+from intertwine.rules import RULES
+from intertwine.tangent.coordinates import coordinates_of
+from intertwine.tangent.generators import tangents
+from intertwine.tangent.spaces import find_rank, inside, scaled, span
+
+
+def mlp(act: nn.Module, seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 8), act, nn.Linear(8, 2)).double()
+
+
+def counts(found: Dimension) -> dict[str, int]:
+    out: dict[str, int] = {}
+    for d in found.directions:
+        out[d.kind] = out.get(d.kind, 0) + d.count
+    return out
+
+
+X = torch.randn(16, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def test_a_tanh_net_has_no_continuous_symmetry() -> None:
+    found = dimension(mlp(nn.Tanh()), X)
+    assert (found.parameters, found.orbit, found.rank, found.deficit) == (50, 0, 50, 0)
+    assert found.verdict == "complete" and found.gap > 1e3
+
+
+def test_a_relu_net_has_one_scaling_a_unit() -> None:
+    found = dimension(mlp(nn.ReLU()), X)
+    assert (found.orbit, found.rank, found.verdict) == (8, 42, "complete")
+
+
+def test_the_orbit_counts_what_moves_theta_and_not_the_group() -> None:
+    net = mlp(nn.ReLU())
+    with torch.no_grad():
+        for part in (net[0].weight, net[0].bias):
+            part[2] = 0.0
+        net[2].weight[:, 2] = 0.0
+    found = dimension(net, X)
+    assert found.orbit == 7  # a unit that is zero stays where it is
+    assert counts(found)["dead"] == 6 and found.verdict == "explained"
+
+
+def test_a_dead_and_a_doubled_unit_are_named() -> None:
+    net = mlp(nn.ReLU())
+    with torch.no_grad():
+        net[0].bias[2] = -1e3
+        net[0].weight[5], net[0].bias[5] = 2 * net[0].weight[4], 2 * net[0].bias[4]
+    found = dimension(net, X)
+    # dead: 4 + 2 weights without effect, of which the orbit has one direction (in against out)
+    assert found.verdict == "explained" and counts(found)["equal"] > 0 and counts(found)["dead"] == 5
+    dead = next(d for d in found.directions if d.kind == "dead")
+    assert dead.axis == "0" and set(dead.weights) == {"0.weight", "0.bias", "2.weight"}
+
+
+def test_a_saturated_unit_is_named() -> None:
+    net = mlp(nn.Hardtanh())
+    with torch.no_grad():
+        net[0].bias[2] = 1e3
+    kinds = counts(dimension(net, X))
+    # four weights before it have no effect, and its two weights do what the two biases do
+    assert kinds == {"dead": 4, "saturated": 2}
+
+
+def test_units_that_are_always_on_are_named() -> None:
+    net = mlp(nn.ReLU())
+    with torch.no_grad():
+        net[0].bias[[2, 6]] = 1e3
+    found = dimension(net, X)
+    # their biases can move into the last one, and they can be mixed with each other
+    assert counts(found) == {"translation": 2, "linear": 2} and found.verdict == "explained"
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 6), nn.Linear(6, 2)
+        self.q, self.k, self.v, self.o = (nn.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.first(x))
+        q, k, v = (m(h).unflatten(-1, (2, 3)).transpose(1, 2) for m in (self.q, self.k, self.v))
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return self.last(torch.tanh(h + self.o(mixed)))
+
+
+def test_biases_of_keys_and_values_are_translations() -> None:
+    torch.manual_seed(0)
+    net = Attention().double()
+    found = dimension(net, torch.randn(3, 5, 3, dtype=torch.float64))
+    # GL(3) in two heads, twice; softmax does not see the keys' bias; the values' bias moves into the output's
+    assert found.orbit == 4 * 9
+    assert counts(found) == {"constant": 6, "translation": 6}
+    assert {d.kind: d.weights for d in found.directions}["constant"] == ("k.bias",)
+    assert found.verdict == "explained"
+
+
+def test_the_statistics_of_a_batch_norm_are_named() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2)).double()
+    found = dimension(net, X)
+    assert (found.parameters, found.statistics) == (82, 16)
+    assert counts(found) == {"translation": 16, "statistics": 8}  # bias, mean, shift: one is enough
+
+
+def test_rows_that_no_input_looks_up_are_named() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Embedding(9, 4), nn.Tanh(), nn.Flatten(), nn.Linear(8, 2)).double()
+    found = dimension(net, torch.tensor([[0, 3], [5, 1]]))
+    assert counts(found)["rows"] == 3 * 4
+
+
+def test_a_weight_that_is_not_used_is_named() -> None:
+    net = mlp(nn.Tanh())
+    net.register_parameter("idle", nn.Parameter(torch.zeros(3, dtype=torch.float64)))
+    found = dimension(net, X)
+    assert counts(found) == {"unused": 3}
+
+
+def test_a_symmetry_that_is_missed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control: with ReLU taken for a function that commutes with no scale, eight scalings are
+    missing, and they are where they belong."""
+    from dataclasses import replace
+
+    def opaque(ctx: object, x: Value) -> Value:
+        return ctx.opaque(x)  # type: ignore[attr-defined,no-any-return]
+
+    monkeypatch.setitem(RULES, "relu.default", replace(RULES["relu.default"], apply=opaque))
+    found = dimension(mlp(nn.ReLU()), X)
+    assert (found.orbit, found.deficit, found.verdict) == (0, 8, "open")
+    assert counts(found) == {"channel": 8} and {d.axis for d in found.directions} == {"0"}
+
+
+def test_tangents_are_the_derivative_of_acting() -> None:
+    """(g_t theta - theta) / t for a small element lies in the span of the tangents."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 8, 1), nn.Conv2d(8, 4, 1, groups=2)
+    ).double()
+    symmetry = trace(net, torch.randn(1, 3, 4, 4, dtype=torch.float64))
+    at = coordinates_of(net, symmetry)
+    basis = span(tangents(symmetry, at).toarray())
+    state = {n: t.double() for n, t in symmetry.weights(net).items()}
+    from intertwine.symmetry.transform import apply_element
+
+    moved = apply_element(symmetry.sample(0, parts=("scale",), spread=1e-6), state)
+    step = np.concatenate([(moved[n] - at.values[n]).numpy().reshape(-1) for n in at.values])
+    assert np.linalg.norm(step) > 0
+    assert np.linalg.norm(step - basis @ (basis.T @ step)) < 1e-5 * np.linalg.norm(step)
+
+
+def test_a_large_model_is_looked_at_axis_by_axis() -> None:
+    found = dimension(mlp(nn.ReLU()), X, dense=10)
+    assert found.scope == "0" and found.channels == 8 and found.verdict == "complete"
+    # all weights but the last bias, which lies on no hidden axis
+    assert (found.parameters, found.orbit, found.rank) == (48, 8, 40)
+
+
+def test_data_that_ends_too_early_is_no_verdict() -> None:
+    found = dimension(mlp(nn.ReLU()), X[:2], data=X)
+    assert found.verdict == "unsure" and not found.settled
+
+
+def test_the_rank_is_where_the_singular_values_fall() -> None:
+    assert find_rank(np.array([1.0, 1e-3, 1e-15])).rank == 2
+    assert find_rank(np.array([1.0, 1e-3])).rank == 2
+    assert not find_rank(np.geomspace(1, 1e-16, 40)).certain
+    rows, lengths = scaled(np.array([[1.0, 1e-17, 2.0], [0.0, 0.0, 3.0]]))
+    assert lengths[1] == 0 and not rows[:, 1].any()
+    basis = span(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]))
+    assert inside(basis, np.array([True, False, False])).shape[1] == 1
+
+
+def test_no_axis_of_that_name() -> None:
+    with pytest.raises(intertwine.IntertwineError, match="no axis matches"):
+        dimension(mlp(nn.ReLU()), X, at="nowhere")
+    with pytest.raises(InputError, match="no weights"):
+        dimension(nn.Sequential(nn.ReLU()), X)
+
+
+def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, page = tmp_path / "net.py", tmp_path / "page.html"
+    model.write_text(
+        "import torch\nfrom torch import nn\n"
+        "def net():\n    return nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 2))\n"
+    )
+    code = main(["dimension", f"{model}:net", "--input", "8x3", "-o", str(page), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert code == 0 and found["verdict"] in ("complete", "explained")
+    assert found["parameters"] == found["orbit"] + found["rank"] + found["deficit"] == 38
+    assert "rank of the Jacobian" in page.read_text()
