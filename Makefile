@@ -3,6 +3,7 @@
 # make check   lint, types, and the quick half of the unit tests and doctests, for daily work
 # make nightly every bad input of tests/hostile and 10,000 mutated files
 # make lint    ruff and mypy
+# make docs    the site, in site/: open site/index.html
 # make clean   remove the environment and everything generated
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -17,7 +18,7 @@ FULL := $(VENV)/.installed-full
 
 ARGS ?=
 
-.PHONY: demo test check nightly lint clean
+.PHONY: demo test check nightly lint docs clean
 
 demo: $(CORE)
 	$(BIN)/intertwine demo
@@ -35,6 +36,10 @@ lint: $(FULL)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+docs: $(CORE)
+	$(PIP) -e '.[docs]'
+	$(BIN)/mkdocs build --strict --quiet
+
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "intertwine needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
@@ -48,4 +53,4 @@ $(FULL): pyproject.toml constraints.txt | $(BIN)/python
 	touch $@ $(CORE)
 
 clean:
-	rm -rf $(VENV) report.html .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) report.html site .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

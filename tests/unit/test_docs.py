@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
 
 
@@ -35,6 +35,40 @@ def test_readme_names_the_two_commands() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        if "://" not in link:
-            assert (page.parent / link).exists(), f"{page.name} links to {link}"
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        path, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        target = page.parent / path if path else page
+        assert target.exists(), f"{page.name} links to {link}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(), re.M)
+            slugs = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+            assert anchor in slugs, f"{page.name} links to {link}"
+
+
+def test_every_page_is_in_the_navigation_and_the_other_way_round() -> None:
+    import yaml
+
+    def leaves(node: object) -> list[str]:
+        if isinstance(node, str):
+            return [node]
+        return [leaf for each in (node.values() if isinstance(node, dict) else node) for leaf in leaves(each)]
+
+    listed = leaves(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    assert sorted(listed) == sorted(str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md"))
+
+
+def test_every_picture_is_shown_somewhere() -> None:
+    shown = {
+        (page.parent / link).resolve()
+        for page in PAGES
+        for link in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page.read_text())
+    }
+    assert set((ROOT / "docs/images").iterdir()) <= shown
+
+
+def test_no_source_is_left_unexplained() -> None:
+    known = set(re.findall(r"source (\d{3})", (ROOT / "docs/bibliography.md").read_text()))
+    asked = {number for page in PAGES for number in re.findall(r"[Ss]ource (\d{3})", page.read_text())}
+    assert asked <= known

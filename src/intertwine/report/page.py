@@ -116,7 +116,7 @@ class Page:
         self._figures += 1
         self._kinds |= {trace.type for trace in figure.data}
         name = f"figure-{self._figures}"
-        config = {"displaylogo": False, "responsive": True}
+        config = {"displayModeBar": False, "responsive": True}
         plot = to_html(
             figure, full_html=False, include_plotlyjs=False, div_id=name, config=config, validate=False
         )
