@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import act, trace, zoo
-from intertwine.aligning import Mixer, align, alignment_report, check_llfc, interpolate, mix
+from intertwine.aligning import Mixer, align, alignment_report, check_llfc, interpolation_curve, mix
 from intertwine.data import load_data
 from intertwine.symmetry.prove import make_generic
 from intertwine.vision_shim import import_vision
@@ -131,7 +131,7 @@ def barrier(folder: Path, pairs: list[str], bys: list[str], limit: int, points: 
                     for m in models[1:]
                 ]
             for repair in ("none", "reset", "repair"):
-                curve = interpolate(moved, test, ts, repair=repair, statistics=train)  # type: ignore[arg-type]
+                curve = interpolation_curve(moved, test, ts, repair=repair, train_data=train)  # type: ignore[arg-type]
                 least = min(s.accuracy for line in curve.lines for s in line.scores)
                 cells = [
                     f"{name} {'-'.join(seeds)}",

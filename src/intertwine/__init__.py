@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from intertwine.checkup import doctor
     from intertwine.comparing import collect, compare, functional_similarity, similarity
     from intertwine.errors import IntertwineError
-    from intertwine.exploring import find_equivalents
+    from intertwine.exploring import explore, find_equivalents
     from intertwine.inside import attribute, dissect
     from intertwine.merging import apply_merge, feature_complexity, merge, merge_betas, plan_merge
     from intertwine.orbit import automorphisms, find_isomorphism
+    from intertwine.recipes.reproducing import reproduce
     from intertwine.report.page import Page
     from intertwine.stitching import rotate, stitch
+    from intertwine.surveying import coverage
+    from intertwine.sweeping import sweep
     from intertwine.symmetry import (
         Axis,
         Element,
@@ -39,10 +42,12 @@ if TYPE_CHECKING:
         Symmetry,
         act,
         assert_symmetric,
+        inspect,
         trace,
         verify,
     )
     from intertwine.tangent import Dimension, dimension
+    from intertwine.training import train
 
     __version__: str
 
@@ -56,13 +61,17 @@ _WHERE = {
         "checkup": "doctor",
         "comparing": "collect compare functional_similarity similarity",
         "errors": "IntertwineError",
-        "exploring": "find_equivalents",
+        "exploring": "explore find_equivalents",
         "inside": "attribute dissect",
         "merging": "apply_merge feature_complexity merge merge_betas plan_merge",
         "orbit": "automorphisms find_isomorphism",
+        "recipes.reproducing": "reproduce",
         "stitching": "rotate stitch",
         "tangent": "Dimension dimension",
-        "symmetry": "Axis Element Group Member Report Symmetry act assert_symmetric trace verify",
+        "surveying": "coverage",
+        "sweeping": "sweep",
+        "symmetry": "Axis Element Group Member Report Symmetry act assert_symmetric inspect trace verify",
+        "training": "train",
     }.items()
     for name in names.split()
 }
@@ -120,13 +129,16 @@ __all__ = [
     "automorphisms",
     "collect",
     "compare",
+    "coverage",
     "dimension",
     "dissect",
     "doctor",
+    "explore",
     "feature_complexity",
     "find_equivalents",
     "find_isomorphism",
     "functional_similarity",
+    "inspect",
     "interpolate",
     "intertwiner",
     "load",
@@ -134,9 +146,12 @@ __all__ = [
     "merge_betas",
     "page",
     "plan_merge",
+    "reproduce",
     "rotate",
     "similarity",
     "stitch",
+    "sweep",
     "trace",
+    "train",
     "verify",
 ]

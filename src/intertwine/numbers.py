@@ -128,9 +128,25 @@ fraction = Real(0, 1)
 share = Real(0, 1, above=True)
 below_one = Real(0, 1, below=True)  # momentum, or when in a run something starts
 seconds = Real(0, 1e9, above=True)
-gigabytes = Real(0, 1e6, above=True)
 count = Whole(1)
 whole = Whole(0)
 seed = Whole(0, 2**32 - 1)  # what every generator below us takes
 pixels = Whole(1, 8192)  # the side of an image
 processes = Whole(1, max(64, 4 * (os.cpu_count() or 1)))  # more would only be in each other's way
+
+
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_MEMORY = re.compile(r"(\d+\.?\d*|\.\d+)\s*([KMGT]?B)", re.ASCII | re.IGNORECASE)
+
+
+def memory(text: str) -> int:
+    """Bytes with their unit, at least 1.
+
+    >>> memory("2GB"), memory("512 MB")
+    (2000000000, 512000000)
+    """
+    found = _MEMORY.fullmatch(str(text).strip())
+    size = float(found[1]) * _UNITS[found[2].upper()] if found else 0.0
+    if not 1 <= size <= 10**15:
+        raise InputError(f"{quoted(str(text))} is no size of memory", do="write it as 512MB or 2GB")
+    return int(size)

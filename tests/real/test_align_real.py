@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from intertwine import act, trace, zoo
-from intertwine.aligning import align, alignment_report, interpolate
+from intertwine.aligning import align, alignment_report, interpolation_curve
 from intertwine.data import load_data
 
 
@@ -42,7 +42,8 @@ def test_permutations_lower_the_barrier_and_the_group_does_not_raise_it(name, se
             moved = act(b, align(a, b, symmetry, by="activations", group=group, data=train).element)
             with torch.no_grad():
                 torch.testing.assert_close(moved(test.images[:20]), b(test.images[:20]), rtol=1e-3, atol=1e-3)
-        curve = interpolate([a, moved], test, [0.0, 0.25, 0.5, 0.75, 1.0], repair="reset", statistics=train)
+        ts = [0.0, 0.25, 0.5, 0.75, 1.0]
+        curve = interpolation_curve([a, moved], test, ts, repair="reset", train_data=train)
         barriers[group] = curve.barrier
     assert barriers["permutation"] < 0.7 * barriers["none"]
     assert barriers["full"] <= barriers["permutation"] + 1e-6

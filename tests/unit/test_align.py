@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import Symmetry, act, trace, zoo
-from intertwine.aligning import align, alignment_report, check_llfc, interpolate, mix
+from intertwine.aligning import align, alignment_report, check_llfc, interpolation_curve, mix
 from intertwine.cli.program import main
 from intertwine.errors import DataError, InputError
 from intertwine.orbit.scales import best_signs
@@ -141,9 +141,9 @@ def batch_norm_pair() -> tuple[list[nn.Module], tuple[Tensor, Tensor], Symmetry]
 def test_the_line_between_copies_is_flat(repair: str) -> None:
     models, data, symmetry = batch_norm_pair()
     other = act(models[0], symmetry.sample(0))
-    far = interpolate([models[0], other], data, repair=repair)  # type: ignore[arg-type]
+    far = interpolation_curve([models[0], other], data, repair=repair)  # type: ignore[arg-type]
     aligned = act(other, align(models[0], other, symmetry).element)
-    near = interpolate([models[0], aligned], data, repair=repair)  # type: ignore[arg-type]
+    near = interpolation_curve([models[0], aligned], data, repair=repair)  # type: ignore[arg-type]
     # An untrained net has no loss to rise: what counts is that the loss moves, or does not.
     moved = [max(abs(s.loss - c.lines[0].scores[0].loss) for s in c.lines[0].scores) for c in (far, near)]
     assert moved[0] > 1e-3 and moved[1] < 1e-5
@@ -166,7 +166,7 @@ def test_repair_gives_back_the_statistics_of_the_ends() -> None:
 
 def test_several_models_and_their_mean() -> None:
     models, data, _ = batch_norm_pair()
-    curve = interpolate(models, data, [0.5])
+    curve = interpolation_curve(models, data, [0.5])
     assert [line.other for line in curve.lines] == [1, 2]
     assert curve.lines[0].scores[0] == curve.lines[1].scores[0]
     assert curve.mean.loss > 0
@@ -188,11 +188,11 @@ def test_errors() -> None:
     with pytest.raises(InputError, match="needs data"):
         align(model, model, symmetry, by="activations")
     with pytest.raises(InputError, match="other weights"):
-        interpolate([model, wide], (x, torch.zeros(4, dtype=torch.long)))
+        interpolation_curve([model, wide], (x, torch.zeros(4, dtype=torch.long)))
     with pytest.raises(DataError, match="no labels"):
-        interpolate([model, model], x)
-    with pytest.raises(InputError, match="fails on inputs"):
-        interpolate([model, model], (torch.randn(4, 9), torch.zeros(4, dtype=torch.long)))
+        interpolation_curve([model, model], x)
+    with pytest.raises(InputError, match="fails on"):
+        interpolation_curve([model, model], (torch.randn(4, 9), torch.zeros(4, dtype=torch.long)))
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,7 +56,7 @@ def net(tmp_path: Path) -> str:
 
 
 def explore(net: str, tmp_path: Path, *more: str) -> int:
-    common = ["--inputs", "64", "--optimizer", "lbfgs", "--steps", "400", "--tolerance", "1e-7"]
+    common = ["--limit", "64", "--optimizer", "lbfgs", "--steps", "400", "--tolerance", "1e-7"]
     return main(["explore", net, *common, "-o", str(tmp_path / "out.html"), *more])
 
 
@@ -114,7 +114,7 @@ def test_loss_landscape_of_data(tmp_path, capsys):
         (["--dim", "5"], "'5' is not a whole number from 1 to 4"),
         (["--points", "9999"], "more than the maximum of 5,000,000"),
         (["--loss", "cross_entropy"], "a data loss needs data"),
-        (["--lr", "-1"], "--lr: '-1' is not a number above 0"),
+        (["--learning-rate", "-1"], "--learning-rate: '-1' is not a number above 0"),
         (["-o", "/no/such/folder/x.html"], "cannot write /no/such/folder/x.html"),
     ],
 )
@@ -131,7 +131,7 @@ def test_an_output_that_is_no_tensor(net, tmp_path, capsys):
 
 
 def test_the_best_points_are_kept(net, tmp_path, capsys):
-    arguments = ["--inputs", "64", "--tolerance", "1e-30", "--steps", "20", "-o", str(tmp_path / "out.html")]
+    arguments = ["--limit", "64", "--tolerance", "1e-30", "--steps", "20", "-o", str(tmp_path / "out.html")]
     assert main(["explore", net, *arguments]) == 1
     assert "out.best.safetensors" in capsys.readouterr().err
     best = EquivalenceSample.load(tmp_path / "out.best.safetensors")

@@ -50,7 +50,7 @@ def test_a_group_element_is_undone_by_the_next_weights(trained):
 def test_fine_tuning_mends_the_group_and_not_the_rotation(trained):
     net, train, test = trained
     state = {k: v.clone() for k, v in net.state_dict().items()}
-    options = {"at": "0", "epochs": 40, "rate": 0.03, "batch": 100, "spread": 0.5}
+    options = {"at": "0", "epochs": 40, "learning_rate": 0.03, "batch": 100, "spread": 0.5}
     found = {by: rotate(net, train, test, by=by, **options) for by in ("group", "orthogonal", "identity")}
     assert found["group"].broken < found["group"].before - 0.1
     assert found["identity"].broken == found["identity"].before

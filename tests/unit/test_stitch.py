@@ -296,7 +296,8 @@ def test_permutations_are_found_from_a_bad_start(pair, method):
     """From a wrong permutation the loss must fall by more than scales alone can lower it."""
     held, _ = _held(pair)
     start = place(torch.arange(12).roll(1), torch.ones(12))
-    plan = Training(epochs=30, polish=2, blur=0.8, rate=0.3 if method == "birkhoff" else 0.02, method=method)
+    rate = 0.3 if method == "birkhoff" else 0.02
+    plan = Training(epochs=30, polish=2, blur=0.8, learning_rate=rate, method=method)
     scaled = polish_scales(start, held, plan)
     found = fit(parse_kind("group"), start, held, plan)
     assert not torch.equal(found != 0, start != 0)

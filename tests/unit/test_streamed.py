@@ -105,5 +105,5 @@ def test_a_parquet_file(tmp_path: Path, folder: Path) -> None:
 def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "r.yml").write_text("epochs: 1\nbatch: 16\noptimizer: {learning_rate: 0.01}\n")
     arguments = ["train", "mlp", "--data", f"imagefolder:{folder}", "--recipe", str(tmp_path / "r.yml")]
-    assert main([*arguments, "--memory", "1e-9", "-o", str(tmp_path / "run"), "--json"]) == 0
+    assert main([*arguments, "--memory", "1B", "-o", str(tmp_path / "run"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] >= 0

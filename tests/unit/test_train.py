@@ -334,7 +334,7 @@ def test_data_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert str(tmp_path) in caught.value.where and "cifar10:DIR" in caught.value.do
     with pytest.raises(DataError, match="one file") as one:
         load_splits("parquet:train.parquet")
-    assert "--test" in one.value.do
+    assert "--train-data" in one.value.do
 
 
 def test_data_without_a_test_split(tmp_path: Path) -> None:

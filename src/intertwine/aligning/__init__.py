@@ -9,7 +9,8 @@ alignment_report(a, b, symmetry)   how much of the distance each part of the gro
 from __future__ import annotations
 
 from intertwine.aligning._align import Alignment, AxisMatch, align
-from intertwine.aligning._interpolate import InterpolationCurve, Line, Mixer, Score, interpolate, mix
+from intertwine.aligning._interpolate import InterpolationCurve, Line, Mixer, Score, interpolation_curve, mix
+from intertwine.aligning._interpolation import Interpolation, interpolate
 from intertwine.aligning._llfc import LayerConnectivity, check_llfc
 from intertwine.aligning._report import AlignmentReport, alignment_report
 
@@ -17,6 +18,7 @@ __all__ = [
     "Alignment",
     "AlignmentReport",
     "AxisMatch",
+    "Interpolation",
     "InterpolationCurve",
     "LayerConnectivity",
     "Line",
@@ -26,5 +28,6 @@ __all__ = [
     "alignment_report",
     "check_llfc",
     "interpolate",
+    "interpolation_curve",
     "mix",
 ]

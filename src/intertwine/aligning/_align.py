@@ -7,8 +7,9 @@ that brings B closest to A is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import nn
 from intertwine.aligning._activations import correlations
 from intertwine.errors import InputError
 from intertwine.orbit import SAME, Matcher, Pairing, Unit, Weights, along, search
+from intertwine.results import Result, Table
 from intertwine.symmetry import Element, Symmetry
 
 By = Literal["weights", "activations", "both"]
@@ -38,8 +40,8 @@ class AxisMatch:
     cosine_after: float
 
 
-@dataclass(frozen=True)
-class Alignment:
+@dataclass(frozen=True, repr=False)
+class Alignment(Result):
     """element: g, which brings B onto A. Distances are |A - B| and |A - g B| relative to |A|, over all
     parameters. candidates: the distance that each part of the group led to; the best is kept."""
 
@@ -65,6 +67,24 @@ class Alignment:
             "axes": [vars(axis) for axis in self.axes],
             "notes": list(self.notes),
         }
+
+    def tables(self) -> Sequence[Table]:
+        """A row an axis."""
+        columns = ["axis", "channels", "group", "moved", "cosine before", "after"]
+        rows = [[a.name, a.size, a.group, a.moved, a.cosine_before, a.cosine_after] for a in self.axes]
+        return [Table(f"B onto A, by {self.by}", columns, rows, columns[1:2] + columns[3:])]
+
+    def remarks(self) -> list[str]:
+        """The distances."""
+        first = f"distance relative to A: {self.distance_before:.4g} before, {self.distance_after:.4g} after"
+        return [first, *(f"  by {name}: {distance:.4g}" for name, distance in self.candidates)]
+
+    def save(self, path: str | Path) -> Path:
+        """The element (.safetensors), the page (.html) or the numbers (.json)."""
+        if Path(path).suffix == ".safetensors":
+            self.element.save(path)
+            return Path(path)
+        return super().save(path)
 
 
 def align(

@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from intertwine.aligning._repair import REPAIRS, Repair, inputs_of, layer_statistics, repaired
+from intertwine.data import evaluate
 from intertwine.data.batches import Batches
-from intertwine.errors import DataError, InputError, ModelError
+from intertwine.errors import InputError
 from intertwine.merging.repair import norms_of, reestimate_norms
 
 TS = tuple(k / 10 for k in range(11))
@@ -99,23 +99,23 @@ class InterpolationCurve:
         }  # fmt: skip
 
 
-def interpolate(
+def interpolation_curve(
     models: Sequence[nn.Module],
     data: Any,
     ts: Sequence[float] = TS,
     *,
     repair: Repair = "none",
-    statistics: Any = None,
+    train_data: Any = None,
     label: str = "none",
-    progress: Callable[[], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> InterpolationCurve:
     """Loss and accuracy from the first model to each other one, on labelled `data`.
 
-    statistics: the inputs on which statistics are measured (`data` without it; training inputs are better).
+    train_data: the inputs on which statistics are measured (`data` without it; training inputs are better).
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> data = (torch.randn(20, 4), torch.randint(3, (20,)))
-    >>> round(interpolate([net, net], data).barrier, 6)
+    >>> round(interpolation_curve([net, net], data).barrier, 6)
     0.0
     """
     times = tuple(sorted({0.0, 1.0, *map(float, ts)}))
@@ -124,7 +124,7 @@ def interpolate(
     if times[0] < 0 or times[-1] > 1:
         raise InputError("every t must lie from 0 to 1")
     _check_alike(models)
-    mixer = Mixer(models, repair, data if statistics is None else statistics)
+    mixer = Mixer(models, repair, data if train_data is None else train_data)
     lines = []
     known: dict[tuple[int, float], Score] = {}
     for other in range(1, len(models)):
@@ -134,12 +134,12 @@ def interpolate(
             if key not in known:
                 shares = [0.0] * len(models)
                 shares[0], shares[other] = 1 - t, t
-                known[key] = evaluate(mixer.mixed(shares), data)
+                known[key] = _score(mixer.mixed(shares), data)
                 if progress is not None:
-                    progress()
+                    progress(1)
             scores.append(known[key])
         lines.append(Line(other, times, tuple(scores)))
-    mean = evaluate(mixer.mixed([1 / len(models)] * len(models)), data)
+    mean = _score(mixer.mixed([1 / len(models)] * len(models)), data)
     return InterpolationCurve(label, repair, tuple(lines), mean, _count(data))
 
 
@@ -175,48 +175,9 @@ def mix(models: Sequence[nn.Module], shares: Sequence[float]) -> nn.Module:
     return mixed
 
 
-@torch.no_grad()
-def evaluate(model: nn.Module, data: Any) -> Score:
-    """Mean cross entropy and accuracy on labelled data, in eval mode."""
-    first = next(model.parameters())
-    model = copy.deepcopy(model).eval() if model.training else model
-    loss, right, count = 0.0, 0, 0
-    for inputs, labels in Batches(data, device=first.device):
-        if labels is None:
-            raise DataError("the data has no labels", do="give (inputs, labels), or a labelled data set")
-        logits = _logits(model, inputs, first.dtype)
-        if len(logits) != len(labels) or int(labels.max()) >= logits.shape[1]:
-            raise DataError(
-                f"outputs of shape {tuple(logits.shape)} do not fit labels up to {int(labels.max())}"
-            )
-        labels = labels.to(logits.device)
-        loss += float(F.cross_entropy(logits.double(), labels, reduction="sum"))
-        right += int((logits.argmax(1) == labels).sum())
-        count += len(labels)
-    return Score(loss / count, right / count)
-
-
-def _logits(model: nn.Module, inputs: Any, dtype: torch.dtype) -> Tensor:
-    try:
-        if isinstance(inputs, dict):
-            output = model(**inputs)
-        else:
-            output = model(inputs.to(dtype) if inputs.is_floating_point() else inputs)
-    except RuntimeError as error:
-        shape = (
-            {k: tuple(v.shape) for k, v in inputs.items()}
-            if isinstance(inputs, dict)
-            else tuple(inputs.shape)
-        )
-        raise ModelError(
-            f"the model fails on inputs of shape {shape}: {str(error).splitlines()[0]}",
-            do="check that model and data belong together (channels, image size)",
-        ) from error
-    output = getattr(output, "logits", output)
-    output = output[0] if isinstance(output, (tuple, list)) else output
-    if not isinstance(output, Tensor) or output.ndim != 2:
-        raise ModelError("the output is not one row of class scores for each input")
-    return output
+def _score(model: nn.Module, data: Any) -> Score:
+    found = evaluate(model, data)
+    return Score(found.loss, found.accuracy)
 
 
 def _check_alike(models: Sequence[nn.Module]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from intertwine.cli.arguments import any_seed, any_text, input_path, output_path, positive_float, positive_int
-from intertwine.cli.sweep import add_backend_arguments, progress_notes
+from intertwine.cli.runs import add_backend_arguments, progress_notes
 
 _EPILOG = """examples:
   intertwine agents train --env MiniGrid-Empty-5x5-v0 --seeds 0-9 -o zoo
@@ -61,7 +61,7 @@ def _add_train(commands: Any, form: type[argparse.HelpFormatter]) -> None:
         "--episodes", type=positive_int, metavar="N", help="for the mean reward of a snapshot (default: 20)"
     )
     parser.add_argument(
-        "-o", "--output", dest="zoo_output", type=output_path, metavar="ZOO", required=True,
+        "-o", "--out", dest="zoo_out", type=output_path, metavar="ZOO", required=True,
         help="the folder of the agents",
     )
     add_backend_arguments(parser)
@@ -87,7 +87,7 @@ def _add_compare(commands: Any, form: type[argparse.HelpFormatter]) -> None:
         "--episodes", type=positive_int, default=20, metavar="N", help="rollouts of each (default: 20)"
     )
     parser.add_argument("--seed", type=any_seed, default=0, metavar="N", help="of the rollouts (default: 0)")
-    parser.add_argument("-o", "--output", type=output_path, metavar="PAGE", help="write a page")
+    parser.add_argument("-o", "--out", type=output_path, metavar="PAGE", help="write a page")
     add_backend_arguments(parser)
     parser.set_defaults(run=run_compare)
 
@@ -102,7 +102,7 @@ def run_train(args: argparse.Namespace) -> int | None:
     settings = Settings(**{name: value for name, value in given.items() if value is not None})
     with progress_notes() as progress:
         done = train(
-            args.env, parse_seeds(args.seeds), args.zoo_output, bottleneck=args.bottleneck, settings=settings,
+            args.env, parse_seeds(args.seeds), args.zoo_out, bottleneck=args.bottleneck, settings=settings,
             backend=args.backend, jobs=args.jobs, progress=progress,
         )  # fmt: skip
     if args.json:
@@ -128,7 +128,7 @@ def run_compare(args: argparse.Namespace) -> int | None:
             args.zoo, args.env, trained=args.trained, states=args.states, episodes=args.episodes,
             seed=args.seed, backend=args.backend, jobs=args.jobs, progress=progress,
         )  # fmt: skip
-    page = None if args.output is None else write_page(found, args.output)
+    page = None if args.out is None else write_page(found, args.out)
     if args.json:
         print_json({**found.to_dict(), "page": page})
         return 0

@@ -98,7 +98,7 @@ fractions = Checked(numbers.Several(numbers.fraction))
 share = Checked(numbers.share)
 momentum = Checked(numbers.below_one)
 seconds = Checked(numbers.seconds)
-gigabytes = Checked(numbers.gigabytes)
+memory = Checked(numbers.memory)
 
 
 def most(high: int, low: int = 1) -> Checked[int]:

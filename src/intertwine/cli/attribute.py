@@ -77,7 +77,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_data_arguments(parser)
     parser.add_argument(
-        "-o", "--output", type=output_path, metavar="FILE", help="write the page (.html) or all maps (.npz)"
+        "-o", "--out", type=output_path, metavar="FILE", help="write the page (.html) or all maps (.npz)"
     )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     parser.set_defaults(run=run, batch=32)
@@ -100,18 +100,18 @@ def run(args: argparse.Namespace) -> int | None:
             tokens=tokens,
             example=source.example, kwargs=source.kwargs, progress=advance,
         )  # fmt: skip
-    if args.output:
+    if args.out:
         statistics = parse_normalize(chosen_normalize(args))
         weights = Path(args.weights or "random").name
         facts = {"model": source.name, "weights": weights, "data": args.text or args.data}
-        page = args.output.endswith(".html")
-        found.page(statistics=statistics, facts=facts).write(args.output) if page else found.save(args.output)
+        page = args.out.endswith(".html")
+        found.page(statistics=statistics, facts=facts).write(args.out) if page else found.save(args.out)
     if args.json:
         print_json({"model": source.name, **found.to_dict()})
         return 0
     print_table(f"{found.axis} ({found.group}) at {found.at}", COLUMNS, class_rows(found))
-    if args.output:
-        say(f"wrote {args.output}")
+    if args.out:
+        say(f"wrote {args.out}")
     return 0
 
 

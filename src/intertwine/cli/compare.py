@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from intertwine.cli.arguments import (
     add_data_arguments,
@@ -18,10 +18,8 @@ from intertwine.cli.arguments import (
     positive_int,
 )
 from intertwine.cli.registered import registered
+from intertwine.cli.showing import parts, write_and_show
 from intertwine.errors import InputError
-
-if TYPE_CHECKING:
-    from intertwine.comparing import Comparison
 
 _DEFAULT = "cka,procrustes,procrustes-grelu,cka-grelu"
 _EPILOG = """examples:
@@ -69,7 +67,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="HOW",
         help="normalisation of B's inputs, where it differs",
     )
-    parser.add_argument("-o", "--output", type=output_path, metavar="FILE", help="write the page here")
+    parser.add_argument("-o", "--out", type=output_path, metavar="FILE", help="write the page here")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     add_device_arguments(parser)
     add_data_arguments(parser, required=True)
@@ -99,24 +97,16 @@ def run(args: argparse.Namespace) -> int | None:
         data_b=data_b, pixels=args.pixels, kernel_inputs=args.kernel_inputs,
         seed=args.seed, progress=_progress(),
     )  # fmt: skip
-    facts = {
-        "data": args.data,
-        "inputs": len(data),
-        "weights of A": args.weights_a,
-        "weights of B": args.weights_b,
-    }
-    if args.output:
-        from intertwine.report.similarity_page import comparison_page
-
-        comparison_page(result, a.name, b.name, facts).write(args.output)
-    _print(args, result, facts)
+    facts = {"a": args.a, "b": args.b, "data": args.data, "inputs": len(data),
+             "weights of A": args.weights_a, "weights of B": args.weights_b}  # fmt: skip
+    write_and_show(args, result, facts)
     return 0
 
 
 def _measures(text: str) -> list[str]:
     from intertwine.comparing.measures import MEASURES, find_measure
 
-    names = list(MEASURES) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+    names = list(MEASURES) if text == "all" else parts(text)
     if not names:
         raise InputError("no measure is named", do=f"give --measures {_DEFAULT}")
     for name in names:
@@ -126,7 +116,7 @@ def _measures(text: str) -> list[str]:
 
 
 def _at(text: str) -> str | list[str]:
-    return text if text in ("layers", "all") else [part.strip() for part in text.split(",") if part.strip()]
+    return text if text in ("layers", "all") else parts(text)
 
 
 def _progress() -> Any:
@@ -138,23 +128,3 @@ def _progress() -> Any:
         said(f"{what}: {done:,} inputs")
 
     return show
-
-
-def _print(args: argparse.Namespace, result: Comparison, facts: dict[str, object]) -> None:
-    from intertwine.cli.output import print_json, print_table, say
-    from intertwine.report.similarity_page import function_rows
-
-    if args.json:
-        print_json({**facts, "a": args.a, "b": args.b, **result.to_dict(), "page": args.output})
-        return
-    columns = ["layer of A", *result.measures]
-    matched = {measure: result.matched(measure) for measure in result.measures}
-    rows = [[p, *(matched[m][i][2] for m in result.measures)] for i, p in enumerate(result.layers_a)]
-    same = result.layers_a == result.layers_b
-    print_table("layers of the same name" if same else "with the most similar layer of B", columns, rows)
-    if result.function is not None:
-        print_table("as functions", ["", "value", "low", "high", "meaning"], function_rows(result.function))
-    for note in result.notes:
-        say(f"note: {note}")
-    if args.output:
-        say(f"wrote {args.output}")

@@ -15,11 +15,12 @@ examples:
 A run that was stopped goes on where it was: models that OUT holds already are not run again.
 Exit code 1 if a claimed symmetry does not hold for some model.
 """
+_OPTIONS = ("filter", "each_module", "shard", "dedupe", "jobs", "seconds", "memory")
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare the arguments."""
-    from intertwine.cli.arguments import any_text, gigabytes, output_path, processes, seconds
+    from intertwine.cli.arguments import any_text, memory, output_path, processes, seconds
 
     parser = subparsers.add_parser(
         "coverage",
@@ -44,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
         "--seconds", type=seconds, default=600, metavar="S", help="time limit a model (default: 600)"
     )
     parser.add_argument(
-        "--gigabytes", type=gigabytes, default=10, metavar="GB", help="memory limit a model (default: 10)"
+        "--memory", type=memory, default=10**10, metavar="BYTES", help="limit a model (default: 10GB)"
     )
     parser.add_argument(
         "-o",
@@ -61,73 +62,21 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Survey and print totals."""
-    from dataclasses import asdict
+    from intertwine.cli.output import log, write_text
+    from intertwine.cli.showing import bar, show
+    from intertwine.surveying import Row, coverage
 
-    from intertwine.cli.output import log, print_json, print_table, progress, write_text
-    from intertwine.surveying import render, survey
-
-    specs, like = _choose(args)
     console = log()
-    runs = len(set(like.values()) if like else specs)
-    with progress(f"{args.library}: {runs} models", runs) as advance:
 
-        def tell(row: Any) -> None:
-            advance()
-            if row.status not in ("exact", "same"):
-                console.print(f"{row.status}: {row.model} {row.error}", markup=False, highlight=False)
+    def tell(row: Row) -> None:
+        if row.status not in ("exact", "same"):
+            console.print(f"{row.status}: {row.model} {row.error}", markup=False, highlight=False)
 
-        rows = survey(
-            specs,
-            args.out,
-            jobs=args.jobs,
-            seconds=args.seconds,
-            gigabytes=args.gigabytes,
-            like=like,
-            progress=tell,
+    with bar() as progress:
+        found = coverage(
+            args.library, args.out, progress=progress, each=tell, **{n: getattr(args, n) for n in _OPTIONS}
         )
     if args.markdown:
-        write_text(args.markdown, render(args.library, rows))
-    counts = {s: sum(r.status == s for r in rows) for s in ("exact", "same", "wrong", "unproved", "failed")}
-    if args.json:
-        print_json({"library": args.library, "counts": counts, "rows": [asdict(r) for r in rows]})
-    else:
-        print_table(f"{args.library}: {len(rows)} models", list(counts), [list(counts.values())])
-    return 1 if counts["wrong"] else 0
-
-
-def _choose(args: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
-    """The models of this shard, and for --dedupe the model that stands for each."""
-    from pathlib import Path
-
-    from intertwine.cli.output import progress
-    from intertwine.surveying import catalogue, smallest_of_each, targets
-
-    specs = targets(args.library, args.filter)
-    if not (args.each_module or args.dedupe):
-        return _shard(specs, args.shard), {}
-    kept = Path(args.out).with_suffix(".catalogue.json")
-    with progress(f"{args.library}: modules and ops", len(specs)) as advance:
-        entries = catalogue(specs, kept, advance)
-    if args.each_module:
-        return _shard(sorted(set(smallest_of_each(entries, lambda e: e.module).values())), args.shard), {}
-    like = smallest_of_each(entries, lambda e: e.architecture)
-    mine = set(_shard(sorted(set(like.values())), args.shard))
-    # By size, as `smallest_of_each` leaves them: a run that is stopped has most of its rows.
-    like = {spec: first for spec, first in like.items() if first in mine}
-    return list(like), like
-
-
-def _shard(specs: list[str], text: str) -> list[str]:
-    from intertwine.errors import InputError
-    from intertwine.numbers import count
-    from intertwine.text import quoted
-
-    try:
-        part, whole = map(count, text.split("/"))
-        if part > whole:
-            raise ValueError
-    except ValueError as error:
-        raise InputError(
-            f"cannot read the shard {quoted(text)}", do="write I/N with 1 <= I <= N, as in 1/4"
-        ) from error
-    return specs[part - 1 :: whole]
+        write_text(args.markdown, found.markdown())
+    show(args, found)
+    return 1 if found.counts["wrong"] else 0

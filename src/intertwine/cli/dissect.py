@@ -77,7 +77,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "-o",
-        "--output",
+        "--out",
         type=output_path,
         metavar="FILE",
         help="write the page (.html) or the numbers (.json)",
@@ -101,17 +101,17 @@ def run(args: argparse.Namespace) -> int | None:
             inside=args.inside, quantile=args.quantile, threshold=args.iou, batch=args.batch, seed=args.seed,
             example=source.example, kwargs=source.kwargs, progress=advance,
         )  # fmt: skip
-    if args.output:
+    if args.out:
         weights = Path(args.weights or "random").name
-        page = args.output.endswith(".html")
+        page = args.out.endswith(".html")
         facts = {"model": source.name, "weights": weights}
-        found.page(facts=facts).write(args.output) if page else found.save(args.output)
+        found.page(facts=facts).write(args.out) if page else found.save(args.out)
     if args.json:
         print_json({"model": source.name, **found.to_dict()})
         return 0
     print_table(f"{source.name} on {concepts.name}", COLUMNS, dissect_rows(found))
-    if args.output:
-        say(f"wrote {args.output}")
+    if args.out:
+        say(f"wrote {args.out}")
     return 0
 
 

@@ -38,40 +38,21 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Trace and print."""
-    from intertwine import trace
+    """Inspect and print."""
     from intertwine.cli.arguments import load_model
-    from intertwine.cli.output import log, print_json, print_table, say
+    from intertwine.cli.output import log, print_json, say
+    from intertwine.cli.showing import show
+    from intertwine.symmetry import inspect
 
     source = load_model(args)
-    symmetry = trace(source.model, source.example, source.kwargs, prove=not args.no_proof, seed=args.seed)
+    proof = not args.no_proof
+    found = inspect(source.model, source.example, kwargs=source.kwargs, proof=proof, seed=args.seed)
     if args.explain:
-        text = symmetry.explain(args.explain)
+        text = found.explain(args.explain)
         print_json({"explanation": text.splitlines()}) if args.json else say(text)
         return 0
     if args.out:
-        from intertwine import verify
-        from intertwine.report.symmetry_page import symmetry_page
-
-        report = verify(source.model, source.example, kwargs=source.kwargs, symmetry=symmetry)
-        page = symmetry_page(source.name, symmetry, report)
+        page = found.page(facts={"model": source.name})
         log().print(f"wrote {page.write(args.out)}", markup=False)
-    if args.json:
-        axes = [axis.to_dict() for axis in symmetry.axes]
-        proof = symmetry.proof.to_dict() if symmetry.proof is not None else None
-        print_json({"axes": axes, "unknown_ops": symmetry.unknown_ops, "proof": proof})
-        return 0
-    rows = [
-        [a.name, a.size, str(a.group), len(a.members), a.mergeable, a.frozen_because or ""]
-        for a in symmetry.axes
-    ]
-    print_table(
-        f"{source.name}: {len(rows)} axes",
-        ["axis", "size", "group", "weights", "mergeable", "frozen because"],
-        rows,
-        right=("size", "weights"),
-    )
-    log().print(str(symmetry.proof or "not proved"), markup=False)
-    for op, place in symmetry.unknown_ops.items():
-        log().print(f"no rule for {op} (first at {place}): what it touches is frozen", markup=False)
+    show(args, found)
     return 0

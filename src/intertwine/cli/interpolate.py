@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
 
-from intertwine.cli.align import check_same_graph
 from intertwine.cli.arguments import (
     add_data_arguments,
     add_device_arguments,
@@ -20,11 +18,8 @@ from intertwine.cli.arguments import (
     positive_int,
 )
 from intertwine.cli.registered import registered
+from intertwine.cli.showing import bar, write_and_show
 from intertwine.errors import InputError
-
-if TYPE_CHECKING:
-    from intertwine.aligning import InterpolationCurve, LayerConnectivity
-    from intertwine.zoo import Source
 
 _EPILOG = """examples:
   intertwine interpolate zoo:digits-vgg zoo:digits-vgg --weights shipped:0 --weights shipped:1 \\
@@ -71,10 +66,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )  # fmt: skip
     parser.add_argument("--points", type=most(10_000), default=11, metavar="N", help="points (default: 11)")
     parser.add_argument(
-        "--calibrate", type=positive_int, default=1000, metavar="N",
+        "--train-limit", type=positive_int, default=1000, metavar="N",
         help="inputs for statistics and activations (default: 1000)",
     )  # fmt: skip
-    parser.add_argument("-o", "--output", type=output_path, metavar="FILE", help="write the page here")
+    parser.add_argument("-o", "--out", type=output_path, metavar="FILE", help="write the page here")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     add_device_arguments(parser)
     add_source_arguments(parser)
@@ -84,7 +79,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int | None:
-    """Load, align, walk, write the page, print."""
+    """Load, walk, write the page, print."""
+    from intertwine.aligning import interpolate
+
     if len(args.models) < 2:
         raise InputError("one model makes no line", do="give two or more models")
     if args.weights and len(args.weights) != len(args.models):
@@ -93,85 +90,14 @@ def run(args: argparse.Namespace) -> int | None:
         )
     weights = args.weights or [None] * len(args.models)
     sources = [load_side(args, m, w) for m, w in zip(args.models, weights, strict=True)]
-    check_same_graph(args.models, sources)
     data = load_dataset(args)
-    calibration = data.take(args.calibrate)
-    curves, middles = _curves(args, sources, data, calibration)
-    layers = _llfc(args, middles, calibration)
+    with bar() as progress:
+        found = interpolate(
+            [source.model for source in sources], data, train_data=data.take(args.train_limit),
+            align=args.align, by=args.by, repair=args.repair, points=args.points, inputs=sources[0].example,
+            kwargs=sources[0].kwargs, seed=args.seed, progress=progress,
+        )  # fmt: skip
     names = [f"{m} ({w})" if w else m for m, w in zip(args.models, weights, strict=True)]
     facts = {"models": ", ".join(names), "data": args.data, "inputs": len(data), "aligned by": args.by}
-    if args.output:
-        from intertwine.report.align_page import interpolation_page
-
-        interpolation_page(curves, layers, facts).write(args.output)
-    _print(args, curves, layers, facts)
+    write_and_show(args, found, facts)
     return 0
-
-
-def _curves(
-    args: argparse.Namespace, sources: list[Source], data: Any, calibration: Any
-) -> tuple[list[InterpolationCurve], dict[str, list[Any]]]:
-    """One curve for each way of aligning, and the aligned models."""
-    from intertwine.aligning import align, interpolate
-    from intertwine.cli.output import progress
-    from intertwine.symmetry import act, trace
-
-    first = sources[0]
-    ts = [k / max(args.points - 1, 1) for k in range(args.points)]
-    ways: tuple[Any, ...] = ("none", "permutation", "full") if args.align else ("none",)
-    symmetry = trace(first.model, first.example, first.kwargs) if args.align else None
-    curves, moved = [], {}
-    with progress("points", len(ways) * args.points * (len(sources) - 1)) as advance:
-        for way in ways:
-            models = [s.model for s in sources]
-            if symmetry is not None and way != "none":
-                models[1:] = [
-                    act(m, align(
-                        first.model, m, symmetry, by=args.by, group=way, data=calibration, seed=args.seed
-                    ).element)
-                    for m in models[1:]
-                ]  # fmt: skip
-            curves.append(
-                interpolate(
-                    models, data, ts, repair=args.repair, statistics=calibration, label=way, progress=advance
-                )
-            )
-            moved[way] = models
-    return curves, moved
-
-
-def _llfc(
-    args: argparse.Namespace, moved: dict[str, list[Any]], data: Any
-) -> dict[str, tuple[LayerConnectivity, ...]]:
-    from intertwine.aligning import Mixer, check_llfc
-
-    found = {}
-    for way, models in moved.items():
-        middle = Mixer(models[:2], args.repair, data).mixed([0.5, 0.5])
-        found[way] = check_llfc(models[0], models[1], data, middle=middle, limit=200)
-    return found
-
-
-def _print(
-    args: argparse.Namespace,
-    curves: list[InterpolationCurve],
-    layers: dict[str, tuple[LayerConnectivity, ...]],
-    facts: dict[str, Any],
-) -> None:
-    from intertwine.cli.output import print_json, print_table, say
-    from intertwine.report.align_page import curve_rows, layer_rows
-
-    if args.json:
-        found = {
-            **facts, "curves": [c.to_dict() for c in curves], "llfc": layers, "page": args.output,
-        }  # fmt: skip
-        print_json(found)
-        return
-    columns, rows = curve_rows(curves)
-    print_table(f"along the line; {curves[0].statistics}", columns, rows, right=columns[2:])
-    columns, rows = layer_rows(layers)
-    print_table(
-        "cosine between features of the mean and mean of features (LLFC)", columns, rows, right=columns[1:]
-    )
-    if args.output:
-        say(f"wrote {args.output}")

@@ -22,18 +22,18 @@ class Kind(Enum):
     FILE, FOLDER, REPLACED = range(3)
 
 
-# (verb, argument) -> how it is written to; `out` and `output` of other verbs are files
+# (verb, argument) -> how it is written to; `out` of other verbs is a file
 OUTPUTS = {
     ("align", "element"): Kind.FILE,
     ("coverage", "markdown"): Kind.FILE,
     ("explore", "save"): Kind.FOLDER,
     ("merge", "out"): Kind.REPLACED,
     ("merge", "plan"): Kind.FILE,
-    ("reproduce", "output"): Kind.FOLDER,
-    ("sweep", "output"): Kind.FOLDER,
-    ("train", "output"): Kind.FOLDER,
-    ("zoo", "output"): Kind.FOLDER,
-    ("agents", "zoo_output"): Kind.FOLDER,
+    ("reproduce", "out"): Kind.FOLDER,
+    ("sweep", "out"): Kind.FOLDER,
+    ("train", "out"): Kind.FOLDER,
+    ("zoo", "out"): Kind.FOLDER,
+    ("agents", "zoo_out"): Kind.FOLDER,
 }
 _NAMES = ("zoo", "timm", "hf", "diffusers", "shipped")
 
@@ -44,13 +44,13 @@ def kind_of(verb: str, name: str) -> Kind | None:
     >>> kind_of("inspect", "out"), kind_of("inspect", "weights")
     (<Kind.FILE: 0>, None)
     """
-    return OUTPUTS.get((verb, name), Kind.FILE if name in ("out", "output") else None)
+    return OUTPUTS.get((verb, name), Kind.FILE if name == "out" else None)
 
 
 def assert_outputs(args: argparse.Namespace) -> None:
     """Refuse outputs that are inputs, or each other, or cannot be written.
 
-    >>> assert_outputs(argparse.Namespace(verb="align", output="w.pt", element="w.pt"))
+    >>> assert_outputs(argparse.Namespace(verb="align", out="w.pt", element="w.pt"))
     Traceback (most recent call last):
     ...
     intertwine.errors.InputError: w.pt would be written twice

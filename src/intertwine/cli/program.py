@@ -39,12 +39,39 @@ exit codes: 0 fine, 1 a verification or a task failed, 2 bad usage or bad input,
 """
 
 
+# Options that had another name once. One vocabulary: docs/architecture.md lists it.
+RENAMED = {
+    "--output": "--out",
+    "--lr": "--learning-rate",
+    "--kind": "--kinds",
+    "--inputs": "--limit",
+    "--calibrate": "--train-limit",
+    "--gigabytes": "--memory",
+    "--test": "--data, and what is trained on --train-data",
+}
+
+
 class Parser(argparse.ArgumentParser):
-    """argparse's, with messages that are safe to show."""
+    """argparse's, with messages that are safe to show and that know the old names of options."""
+
+    _given: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._given = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
+        for word in dict.fromkeys(str(given).partition("=")[0] for given in self._given):
+            if word in RENAMED and self._is_gone(word, message):
+                message = f"{word} is now {RENAMED[word]}"
         self.print_usage(sys.stderr)
         self.exit(2, f"{self.prog}: error: {_cut(shown(message))}\n")
+
+    def _is_gone(self, word: str, message: str) -> bool:
+        """Whether an old name is what is wrong: nobody knows it, or only the new one is known here."""
+        new = RENAMED[word].partition(",")[0]
+        known = self._option_string_actions
+        return word not in known and (new in known or f"unrecognized arguments: {word}" in message)
 
 
 class ShowVersion(argparse.Action):

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
-from dataclasses import asdict
-from pathlib import Path
 
 from intertwine.cli.arguments import any_text, output_path
 from intertwine.errors import InputError
@@ -37,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--quick", action="store_const", const="quick", dest="preset", help="--preset quick")
     parser.add_argument(
         "-o",
-        "--output",
+        "--out",
         type=output_path,
         metavar="DIR",
         default="reproduced",
@@ -49,8 +46,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> None:
     """List, or run one recipe."""
-    from intertwine.cli.output import log, print_json, print_table, say, write_text
-    from intertwine.recipes import find_recipe, recipes
+    from intertwine.cli.output import log, print_json, print_table
+    from intertwine.cli.showing import show
+    from intertwine.recipes import recipes
+    from intertwine.recipes.reproducing import reproduce
 
     if args.list:
         columns = ("name", "title", "source", "preset")
@@ -62,37 +61,13 @@ def run(args: argparse.Namespace) -> None:
         return
     if args.name is None:
         raise InputError("which figure?", do="give the name of a recipe, or --list")
-    recipe = find_recipe(args.name)
-    folder = Path(args.output)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {args.output}: {error.strerror}") from error
     console, began, last = log(), time.perf_counter(), [0.0]
 
     def progress(done: int, total: int, message: str) -> None:
         now = time.perf_counter()
         if now - last[0] > 5:
             last[0] = now
-            console.print(
-                f"{now - began:6.0f} s  {done:,} of {total:,}  {message}", markup=False, highlight=False
-            )
+            text = f"{now - began:6.0f} s  {done:,} of {total:,}  {message}"
+            console.print(text, markup=False, highlight=False)
 
-    preset = args.preset or recipe.preset
-    outcome = recipe.run(folder, preset == "quick", progress)
-    facts = {**outcome.facts, "preset": preset, "seconds": round(time.perf_counter() - began, 1)}
-    claims = [asdict(claim) for claim in outcome.claims]
-    numbers = {"recipe": recipe.name, "source": recipe.source, **facts, "claims": claims}
-    numbers["differs"] = outcome.differs
-    written = [*outcome.files, folder / f"{recipe.name}.json"]
-    write_text(written[-1], json.dumps(numbers, indent=1, default=str) + "\n")
-    if args.json:
-        print_json({**numbers, "files": [str(f) for f in written]})
-        return
-    shown = {key: value for key, value in facts.items() if not isinstance(value, (list, dict))}
-    print_table(f"{recipe.name}: {recipe.title}", ["", ""], list(shown.items()))
-    if claims:
-        print_table("against the source", ["", "source", "here"], [list(c.values()) for c in claims])
-    if outcome.differs:
-        log().print(f"What differs: {outcome.differs}", markup=False, highlight=False)
-    say(f"wrote {', '.join(str(f) for f in written)}")
+    show(args, reproduce(args.name, args.out, preset=args.preset, progress=progress))

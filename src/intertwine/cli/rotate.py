@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 
 from intertwine.cli.arguments import (
     add_data_arguments,
@@ -14,7 +13,8 @@ from intertwine.cli.arguments import (
     nonnegative_float,
     positive_float,
 )
-from intertwine.cli.stitch import add_training_data, training_and_test
+from intertwine.cli.showing import show
+from intertwine.cli.splits import add_training_data, training_and_test
 
 _EPILOG = """examples:
   intertwine rotate zoo:digits-vgg --weights shipped:0 --data digits --at features.4 --by group
@@ -44,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--epochs", type=most(100_000, 0), default=5, metavar="N", help="of fine-tuning (default: 5)"
     )
     parser.add_argument(
-        "--lr", type=positive_float, default=1e-3, metavar="RATE", help="of Adam (default: 0.001)"
+        "--learning-rate", type=positive_float, default=1e-3, metavar="RATE", help="of Adam (default: 0.001)"
     )
     parser.add_argument(
         "--spread",
@@ -61,25 +61,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int | None:
     """Load, rotate, print."""
-    from intertwine.cli.output import print_json, print_table, progress
+    from intertwine.cli.output import progress
     from intertwine.stitching import rotate
 
     source = load_model(args)
     train, test, how = training_and_test(args)
     with progress("fine-tuning", args.epochs * len(train)) as advance:
         found = rotate(
-            source.model, train, test, at=args.at, by=args.by, epochs=args.epochs, rate=args.lr,
-            batch=args.batch, spread=args.spread, seed=args.seed, progress=advance,
+            source.model, train, test, at=args.at, by=args.by, epochs=args.epochs, batch=args.batch,
+            learning_rate=args.learning_rate, spread=args.spread, seed=args.seed, progress=advance,
         )  # fmt: skip
-    if args.json:
-        print_json({"model": source.name, **asdict(found), "penalty": found.penalty, "training": how})
-        return 0
-    rows: list[list[object]] = [
-        ["group", found.group],
-        ["accuracy before", f"{found.before:.2%}"],
-        ["right after", f"{found.broken:.2%}"],
-        ["after fine-tuning", f"{found.tuned:.2%}"],
-        ["rotation penalty, points", round(found.penalty, 2)],
-    ]
-    print_table(f"{found.layer} by {found.by}", ["", ""], rows)
+    show(args, found, {"model": source.name, "training": how})
     return 0

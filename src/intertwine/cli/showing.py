@@ -13,12 +13,14 @@ from intertwine.results import Result
 from intertwine.text import shown
 
 
-def show(args: argparse.Namespace, result: Result, facts: Mapping[str, Any] | None = None) -> None:
-    """Print a result; facts: what the command line knows beside it."""
+def show(
+    args: argparse.Namespace, result: Result, facts: Mapping[str, Any] | None = None, *, tables: bool = True
+) -> None:
+    """Print a result; facts: what the command line knows beside it. tables=False: the remarks alone."""
     if args.json:
         print_json({**(facts or {}), **result.to_dict()})
         return
-    for table in result.tables():
+    for table in result.tables() if tables else ():
         print_table(table.title, table.columns, table.rows, right=table.right)
     for line in result.remarks():
         say(line)

@@ -38,26 +38,9 @@ def run(args: argparse.Namespace) -> int:
     """Verify and print; 1 if a claimed symmetry does not hold."""
     from intertwine import verify
     from intertwine.cli.arguments import load_model
-    from intertwine.cli.output import print_json, print_table
+    from intertwine.cli.showing import show
 
     source = load_model(args)
     report = verify(source.model, source.example, kwargs=source.kwargs, seed=args.seed, samples=args.samples)
-    if args.json:
-        print_json(report.to_dict())
-    else:
-        rows = [
-            ["verdict", report.verdict],
-            [f"error of the output ({report.dtype}, relative)", f"{report.max_error:.1e}"],
-            ["sizes", ", ".join(report.sizes)],
-            ["error of a wrong action", f"{report.control_error:.1e}"],
-            ["share of parameters that moved", f"{report.parameter_coverage:.1%}"],
-            [
-                "axes / channels / frozen channels",
-                f"{report.axes} / {report.channels} / {report.frozen_channels}",
-            ],
-            ["seconds: export, infer, verify", ", ".join(f"{s:.2f}" for s in report.seconds.values())],
-            *[[f"frozen: {name}", reason] for name, reason in report.frozen.items()],
-            *[[f"no rule for {op}", f"first at {place}"] for op, place in report.unknown_ops.items()],
-        ]
-        print_table(source.name, ["what", "result"], rows)
+    show(args, report)
     return 0 if report.exact else 1

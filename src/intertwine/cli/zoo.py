@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from intertwine.cli.arguments import any_text, model_spec, output_path
 from intertwine.cli.registered import registered
-from intertwine.cli.sweep import add_backend_arguments, print_report, progress_notes
-from intertwine.cli.train import add_training_data_arguments
+from intertwine.cli.runs import add_backend_arguments, add_training_data_arguments, progress_notes
+from intertwine.cli.showing import show
 
 if TYPE_CHECKING:
     from intertwine.sweeping import Sweep
@@ -47,7 +47,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_training_data_arguments(training)
     training.add_argument(
-        "-o", "--output", type=output_path, metavar="DIR", required=True, help="weights, results and table"
+        "-o", "--out", type=output_path, metavar="DIR", required=True, help="weights, results and table"
     )
     add_backend_arguments(training)
     training.set_defaults(run=run_train)
@@ -81,13 +81,13 @@ def run_train(args: argparse.Namespace) -> int | None:
 
     sweep = _sweep(args)
     with progress_notes() as progress:
-        report = run_sweep(sweep, args.output, backend=args.backend, jobs=args.jobs, progress=progress)
-    store, folder = Store(Path(args.output)), Path(args.output)
+        report = run_sweep(sweep, args.out, backend=args.backend, jobs=args.jobs, progress=progress)
+    store, folder = Store(Path(args.out)), Path(args.out)
     for seed, task in zip(parse_seeds(args.seeds), plan_sweep(sweep)[0], strict=True):
         if store.is_done(task):
             name = f"{args.model.rpartition(':')[2]}-seed{seed}.safetensors"
             _copy(store.need(task).file(WEIGHTS), folder / name)
-    print_report(args, report)
+    show(args, report, tables=False)
     return report.exit_code
 
 
@@ -102,7 +102,8 @@ def _sweep(args: argparse.Namespace) -> Sweep:
     from intertwine.sweeping import Sweep
     from intertwine.sweeping.spec import TrainPart
 
-    part = TrainPart((args.model,), args.seeds, args.recipe, args.classes, args.limit)
-    sweep = Sweep(args.data, part, test=args.test, normalize=args.normalize)
+    part = TrainPart((args.model,), args.seeds, args.recipe, args.classes, args.train_limit)
+    test = args.data if args.train_data else None
+    sweep = Sweep(args.train_data or args.data, part, test=test, normalize=args.normalize)
     sweep.recipe()  # a wrong recipe is told before anything runs
     return sweep

@@ -28,6 +28,7 @@ from intertwine.comparing.stream import Moments
 from intertwine.data.batches import Batches
 from intertwine.errors import DataError, InputError, NotFound
 from intertwine.ir.groups import Group
+from intertwine.results import Result, Table
 from intertwine.symmetry import Symmetry
 
 Progress = Callable[[str, int], None]  # (what, inputs done so far)
@@ -37,8 +38,8 @@ MEMORY = 2**31
 PARTS = 16  # parts of the data whose halves give the intervals
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Result):
     """values[measure][i, j]: similarity of layer i of A with layer j of B; NaN only where `notes` says
     why."""
 
@@ -96,6 +97,21 @@ class Comparison:
             "function": None if self.function is None else self.function.to_dict(),
             "notes": list(self.notes),
         }
+
+    def tables(self) -> list[Table]:
+        """A row a layer of A, a column a measure; then the two as functions."""
+        matched = [self.matched(measure) for measure in self.measures]
+        rows = [[name, *(each[i][2] for each in matched)] for i, name in enumerate(self.layers_a)]
+        same = self.layers_a == self.layers_b
+        title = "layers of the same name" if same else "with the most similar layer of B"
+        tables = [Table(title, ["layer of A", *self.measures], rows)]
+        if self.function is not None:
+            tables.append(Table("as functions", FunctionalSimilarity.COLUMNS, self.function.rows()))
+        return tables
+
+    def remarks(self) -> list[str]:
+        """What could not be computed."""
+        return [f"note: {note}" for note in self.notes]
 
     def _grid(self, measure: str) -> np.ndarray:
         if measure not in self.values:

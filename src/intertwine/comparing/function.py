@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -57,6 +57,27 @@ class FunctionalSimilarity:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)
+
+    COLUMNS: ClassVar = ("", "value", "low", "high", "meaning")
+
+    def rows(self) -> list[list[object]]:
+        """A row a number that is known, with what it means."""
+        meanings: list[tuple[str, Estimate | float | None, str]] = [
+            ("Jensen-Shannon divergence", self.jsd, "0 same, 0.693 (ln 2) disjoint"),
+            ("disagreement", self.disagreement, "share of inputs with another top class"),
+            ("Spearman", self.spearman, "rank correlation of class probabilities, mean over inputs"),
+            ("logit distance", self.logit_distance, "0 same, 2 opposite; no temperature changes it"),
+            ("accuracy of A", self.accuracy_a, ""),
+            ("accuracy of B", self.accuracy_b, ""),
+            ("accuracy, B minus A", self.accuracy_difference, ""),
+        ]
+        rows: list[list[object]] = []
+        for name, value, meaning in meanings:
+            if isinstance(value, Estimate):
+                rows.append([name, value.value, value.low, value.high, meaning])
+            elif value is not None:
+                rows.append([name, value, None, None, meaning])
+        return rows
 
 
 class Outputs:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from intertwine.exploring._embed import embed
 from intertwine.exploring._evaluate import Landscape, evaluate
+from intertwine.exploring.exploration import Exploration, explore
 from intertwine.exploring.grid import MAX_POINTS, Grid
 from intertwine.exploring.objective import Layout, Objective, data_loss, function_distance
 from intertwine.exploring.plan import EvaluationPlan, plan_evaluation
@@ -24,6 +25,7 @@ __all__ = [
     "MAX_POINTS",
     "EquivalenceSample",
     "EvaluationPlan",
+    "Exploration",
     "Grid",
     "Landscape",
     "Layout",
@@ -36,6 +38,7 @@ __all__ = [
     "describe_set",
     "embed",
     "evaluate",
+    "explore",
     "find_equivalents",
     "find_topology",
     "function_distance",

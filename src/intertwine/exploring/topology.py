@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,18 @@ class Topology:
     largest: int
     dimension: float | None
     touches_edge: bool
+
+    COLUMNS: ClassVar = (
+        "epsilon", "points", "share", "components", "largest", "dimension", "reaches the edge"
+    )  # fmt: skip
+
+    def row(self) -> list[Any]:
+        """Under COLUMNS."""
+        dimension = "-" if self.dimension is None else f"{self.dimension:.2f}"
+        return [
+            f"{self.epsilon:.3g}", self.points, f"{100 * self.share:.2f} %", self.components, self.largest,
+            dimension, self.touches_edge,
+        ]  # fmt: skip
 
 
 def find_topology(landscape: Landscape, epsilons: Sequence[float] | None = None) -> tuple[Topology, ...]:

@@ -14,6 +14,7 @@ from torch import nn
 from intertwine.data import evaluate
 from intertwine.data.batches import Batches
 from intertwine.errors import InputError
+from intertwine.graph.example import Example
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner
 from intertwine.merging.places import check_beta
 from intertwine.merging.plan import MergePlan
@@ -203,7 +204,8 @@ class _Job:
     ) -> None:  # fmt: skip
         self.start = time.perf_counter()
         self.model, self.data, self.progress = model, data, progress
-        self.call = (inputs if isinstance(inputs, tuple) else (inputs,), dict(kwargs or {}))
+        example = Example.of(inputs, kwargs)
+        self.call = (tuple(example.args), dict(example.kwargs))
         self.batches: list[Any] | None = None
         if options.repair == "data":
             calibration = data if train_data is None else train_data

@@ -67,18 +67,15 @@ def compare_agents(folder: Path, quick: bool, bottleneck: int | None, progress: 
     preset = "quick" if quick else "paper"
     scale, zoo = SCALES[preset], folder / f"agents-{preset}"
 
-    def tell(what: str, done: int, total: int) -> None:
-        progress(done, total, what)
-
     for size, steps in scale.steps.items():
         settings = Settings(steps=steps, stages=scale.stages)
         done = train(
-            grid(size), range(scale.seeds), zoo, bottleneck=bottleneck, settings=settings, progress=tell
+            grid(size), range(scale.seeds), zoo, bottleneck=bottleneck, settings=settings, progress=progress
         )
         for label, error in done.failed.items():
             raise Unsupported(f"training failed: {label}", so=error, do="run the recipe again to go on")
     trained, tests = [grid(size) for size in scale.steps], [grid(size) for size in scale.tests]
-    return compare(zoo, tests, bottleneck=bottleneck, trained=trained, progress=tell)
+    return compare(zoo, tests, bottleneck=bottleneck, trained=trained, progress=progress)
 
 
 def verdict(found: Interval | None, source: float) -> str:

@@ -14,18 +14,36 @@ if TYPE_CHECKING:
 
 def page_of(result: Any, **options: Any) -> Page:
     """The page that belongs to a kind of result; tables and remarks where there is no picture."""
+    from intertwine.aligning import Interpolation
+    from intertwine.comparing import Comparison
+    from intertwine.exploring import Exploration
     from intertwine.inside import Attribution, Dissection
     from intertwine.merging.smaller import MergeCurve, Merged
+    from intertwine.report.align_page import interpolation_page
     from intertwine.report.attribute_page import attribute_page
     from intertwine.report.dimension_page import dimension_page
     from intertwine.report.dissect_page import dissect_page
+    from intertwine.report.explore_page import exploration_page
     from intertwine.report.merge_page import curve_page, merged_page
+    from intertwine.report.similarity_page import comparison_page
+    from intertwine.report.stitch_page import stitch_page
+    from intertwine.report.symmetry_page import inspection_page
+    from intertwine.stitching import StitchReport
+    from intertwine.symmetry import Inspection
     from intertwine.tangent import Dimension
 
     pages: dict[type, Callable[..., Page]] = {
-        Attribution: attribute_page, Dissection: dissect_page, Dimension: dimension_page, Merged: merged_page,
+        Attribution: attribute_page,
+        Comparison: comparison_page,
+        Dimension: dimension_page,
+        Dissection: dissect_page,
+        Exploration: exploration_page,
+        Inspection: inspection_page,
+        Interpolation: interpolation_page,
         MergeCurve: curve_page,
-    }  # fmt: skip
+        Merged: merged_page,
+        StitchReport: stitch_page,
+    }
     for kind, make in pages.items():
         if isinstance(result, kind):
             return make(result, **options)

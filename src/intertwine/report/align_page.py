@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from intertwine.aligning import InterpolationCurve, LayerConnectivity
+from intertwine.aligning import Interpolation, InterpolationCurve, LayerConnectivity
+from intertwine.aligning._interpolation import NAMES
 from intertwine.report.page import Page
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-_NAMES = {"none": "as they are", "permutation": "permutations", "full": "whole group"}
 _FINDS = {
     "none": "as they are", "permutation": "after permutations", "full": "after the whole group"
 }  # fmt: skip
@@ -19,15 +19,12 @@ _COLOURS = {"none": "#8a94a3", "permutation": "#2f6fde", "full": "#d1495b"}
 _FRAME = {"template": "plotly_white", "margin": {"l": 60, "r": 20, "t": 30, "b": 50}, "height": 420}
 
 
-def interpolation_page(
-    curves: Sequence[InterpolationCurve],
-    layers: Mapping[str, Sequence[LayerConnectivity]],
-    facts: Mapping[str, object],
-) -> Page:
+def interpolation_page(found: Interpolation, facts: Mapping[str, object] | None = None) -> Page:
     """A page that says what was walked, what was done about statistics, and what came out."""
+    curves, layers, tables = found.curves, found.layers, found.tables()
     page = Page("The line between models")
     page.finding(line_finding(curves))
-    page.facts({**facts, "statistics": curves[0].statistics})
+    page.facts({**(facts or {}), "statistics": curves[0].statistics})
     page.section(
         "Along the line",
         "The barrier is how far the loss rises above the straight line between the end points. Models after "
@@ -36,14 +33,14 @@ def interpolation_page(
     same = f" {equal}" if (equal := equal_lines(curves)) else ""
     page.figure(line_figure(curves, "loss"), f"Loss; {curves[0].statistics}.{same}")
     page.figure(line_figure(curves, "accuracy"), f"Accuracy; {curves[0].statistics}.")
-    page.table(*curve_rows(curves))
+    page.table(*tables[0][1:3])
     page.section(
         "Layer by layer",
         "Layerwise linear feature connectivity: the cosine between the features of the mean of the first two "
         "models and the mean of their features, over inputs. 1 means that they agree up to a factor.",
     )
     page.figure(layer_figure(layers), "Dotted: the cosine between the features of the two models.")
-    page.table(*layer_rows(layers))
+    page.table(*tables[1][1:3])
     return page
 
 
@@ -63,35 +60,11 @@ def equal_lines(curves: Sequence[InterpolationCurve]) -> str:
     every = [loss for losses in first.values() for loss in losses]
     span = max(every) - min(every)
     pairs = [
-        f"“{_NAMES.get(a, a)}” and “{_NAMES.get(b, b)}”"
+        f"“{NAMES.get(a, a)}” and “{NAMES.get(b, b)}”"
         for k, a in enumerate(labels) for b in labels[k + 1 :]
         if all(abs(x - y) <= 0.005 * span for x, y in zip(first[a], first[b], strict=True))
     ]  # fmt: skip
     return f"The lines of {', '.join(pairs)} lie on each other (within 0.5 % of the range)." if pairs else ""
-
-
-def curve_rows(curves: Sequence[InterpolationCurve]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and one row for each line."""
-    columns = ["aligned by", "to model", "barrier", "worst loss", "least accuracy", "accuracy of the mean"]
-    rows = []
-    for curve in curves:
-        for line in curve.lines:
-            worst, least = max(s.loss for s in line.scores), min(s.accuracy for s in line.scores)
-            name = _NAMES.get(curve.label, curve.label)
-            rows.append([name, line.other + 1, line.barrier, worst, least, curve.mean.accuracy])
-    return columns, rows
-
-
-def layer_rows(layers: Mapping[str, Sequence[LayerConnectivity]]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and one row for each layer."""
-    first = next(iter(layers.values()))
-    names = [_NAMES.get(way, way) for way in layers]
-    columns = ["layer", *names, *(f"{name}: two models" for name in names)]
-    rows: list[list[Any]] = []
-    for k, layer in enumerate(first):
-        found = [way[k] for way in layers.values()]
-        rows.append([layer.layer, *(f.cosine for f in found), *(f.ends for f in found)])
-    return columns, rows
 
 
 def line_figure(curves: Sequence[InterpolationCurve], what: str) -> Figure:
@@ -101,7 +74,7 @@ def line_figure(curves: Sequence[InterpolationCurve], what: str) -> Figure:
     figure = go.Figure()
     for curve in curves:
         for line in curve.lines:
-            name = _NAMES.get(curve.label, curve.label)
+            name = NAMES.get(curve.label, curve.label)
             if len(curve.lines) > 1:
                 name += f", to model {line.other + 1}"
             style = {"color": _COLOURS.get(curve.label), "dash": "solid" if line.other == 1 else "dot"}
@@ -119,7 +92,7 @@ def layer_figure(layers: Mapping[str, Sequence[LayerConnectivity]]) -> Figure:
     figure = go.Figure()
     for way, found in layers.items():
         names, colour = [layer.layer for layer in found], _COLOURS.get(way)
-        label = _NAMES.get(way, way)
+        label = NAMES.get(way, way)
         figure.add_trace(
             go.Scatter(
                 x=names, y=[f.cosine for f in found], name=label, mode="lines+markers", line={"color": colour}

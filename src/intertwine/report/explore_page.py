@@ -14,7 +14,7 @@ from intertwine.report import explore_figures as figures
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from intertwine.exploring import Landscape, Topology
+    from intertwine.exploring import Exploration, Landscape, Topology
     from intertwine.exploring.orbit import Orbit
     from intertwine.report.page import Page
 
@@ -157,21 +157,22 @@ def fill_page(
     page.table(["point", *(f"c{i + 1}" for i in range(landscape.grid.dim)), landscape.name], rows)
     if topologies:
         page.section("Topology", folded=True)
-        page.table(TOPOLOGY_COLUMNS, [topology_row(t) for t in topologies])
+        page.table(topologies[0].COLUMNS, [t.row() for t in topologies])
         if len(topologies) > 1:
             caption = "Read from the grid; away from the refined levels from interpolated values."
             page.figure(figures.topology_figure(topologies), caption)
 
 
-TOPOLOGY_COLUMNS = ("epsilon", "points", "share", "components", "largest", "dimension", "reaches the edge")
+def exploration_page(found: Exploration, facts: Mapping[str, Any] | None = None) -> Page:
+    """The page of an exploration."""
+    from intertwine.report.page import Page
+
+    page = Page("The equivalence class of a parameter")
+    fill_page(page, draw(found), found.landscape, found.topologies, {**(facts or {}), **found.facts})
+    return page
 
 
-def topology_row(topology: Topology) -> list[Any]:
-    """The row of the topology table."""
-    dimension = "-" if topology.dimension is None else f"{topology.dimension:.2f}"
-    edge = "yes" if topology.touches_edge else "no"
-    share = f"{100 * topology.share:.2f} %"
-    return [
-        f"{topology.epsilon:.3g}", topology.points, share, topology.components, topology.largest, dimension,
-        edge,
-    ]  # fmt: skip
+def draw(found: Exploration) -> list[Drawing]:
+    """Its figures."""
+    orbit = None if found.known is None else found.known.orbit
+    return draw_landscape(found.landscape, found.epsilon, orbit=orbit, seed=found.seed)

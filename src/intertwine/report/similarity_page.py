@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from intertwine.comparing.comparison import Comparison
-from intertwine.comparing.function import Estimate, FunctionalSimilarity
+from intertwine.comparing.function import FunctionalSimilarity
 from intertwine.comparing.measures import MEASURES
 from intertwine.report.page import Page
 from intertwine.report.similarity_figures import comparison_heat_map, matched_curves, title_of
@@ -17,16 +19,17 @@ _PIXELS = {
 
 
 def comparison_page(
-    comparison: Comparison, name_a: str, name_b: str, facts: dict[str, object] | None = None
+    comparison: Comparison, name_a: str = "A", name_b: str = "B", facts: Mapping[str, object] | None = None
 ) -> Page:
     """A page that explains itself: what was compared, on how many inputs, with which measure."""
+    name_a, name_b = str((facts or {}).get("a", name_a)), str((facts or {}).get("b", name_b))
     page = Page(f"Compare {name_a} with {name_b}")
     page.section("What was compared")
     rows = {"A": name_a, "B": name_b, **(facts or {})}
     page.table(["", ""], [[key, value] for key, value in rows.items()])
     if comparison.function is not None:
         page.section("As functions", "Outputs on the same inputs, with 95 % bootstrap intervals over inputs.")
-        page.table(["", "value", "low", "high", "meaning"], function_rows(comparison.function))
+        page.table(FunctionalSimilarity.COLUMNS, comparison.function.rows())
     page.section("Layer by layer")
     same = comparison.layers_a == comparison.layers_b
     how = "Layers of the same name." if same else "Each layer of A with its most similar layer of B."
@@ -42,26 +45,6 @@ def comparison_page(
         page.section("Notes")
         page.table(["note"], [[note] for note in comparison.notes])
     return page
-
-
-def function_rows(function: FunctionalSimilarity) -> list[list[object]]:
-    """Rows of the table about functions."""
-    meanings: list[tuple[str, Estimate | float | None, str]] = [
-        ("Jensen-Shannon divergence", function.jsd, "0 same, 0.693 (ln 2) disjoint"),
-        ("disagreement", function.disagreement, "share of inputs with another top class"),
-        ("Spearman", function.spearman, "rank correlation of class probabilities, mean over inputs"),
-        ("logit distance", function.logit_distance, "0 same, 2 opposite; no temperature changes it"),
-        ("accuracy of A", function.accuracy_a, ""),
-        ("accuracy of B", function.accuracy_b, ""),
-        ("accuracy, B minus A", function.accuracy_difference, ""),
-    ]
-    rows: list[list[object]] = []
-    for name, value, meaning in meanings:
-        if isinstance(value, Estimate):
-            rows.append([name, value.value, value.low, value.high, meaning])
-        elif value is not None:
-            rows.append([name, value, None, None, meaning])
-    return rows
 
 
 def _caption(comparison: Comparison, measure: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from intertwine.report.network_map import COLOURS, add_map
 from intertwine.report.page import Page
-from intertwine.symmetry import Report, Symmetry
+from intertwine.symmetry import Inspection, Report, Symmetry, verify
 
 _MOST_BARS = 60
 
@@ -57,6 +58,12 @@ def add_symmetry(page: Page, symmetry: Symmetry, report: Report) -> None:
             for a in symmetry.axes
         ],
     )
+
+
+def inspection_page(found: Inspection, facts: Mapping[str, Any] | None = None) -> Page:
+    """The page of `intertwine inspect`, with a proof by `verify`."""
+    proof = verify(found.model, found.inputs, kwargs=found.kwargs, symmetry=found.symmetry)
+    return symmetry_page(str((facts or {}).get("model", "a model")), found.symmetry, proof)
 
 
 def axes_figure(symmetry: Symmetry) -> Any:

@@ -33,14 +33,14 @@ Progress = Callable[[int], None]
 class Training:
     """How a stitch is trained.
 
-    rate: None for the default of its kind. alpha: a number, or "cv" (D.5). polish: epochs for D alone, before
-    and after the epochs for P. loss: the outputs of B at temperature 4, or the labels as in the source; few
-    labels overfit, because both networks already know them. blur: the share of the uniform matrix that P
-    starts with, off its vertex.
+    learning_rate: None for the default of its kind. alpha: a number, or "cv" (D.5). polish: epochs for D
+    alone, before and after the epochs for P. loss: the outputs of B at temperature 4, or the labels as in the
+    source; few labels overfit, because both networks already know them. blur: the share of the uniform matrix
+    that P starts with, off its vertex.
     """
 
     epochs: int = 2
-    rate: float | None = None
+    learning_rate: float | None = None
     alpha: float | Literal["cv"] = 0.1
     method: Literal["birkhoff", "softsort"] = "birkhoff"
     head_start: float = 0.5
@@ -171,7 +171,7 @@ def polish_scales(matrix: Tensor, held: Held, training: Training, progress: Prog
     if not held.junction.group.positive or not training.polish:
         return matrix
     scaled = ScaleMap(matrix)
-    _descend(scaled, held, training.polish, replace(training, rate=None), progress)
+    _descend(scaled, held, training.polish, replace(training, learning_rate=None), progress)
     return scaled.rounded()
 
 
@@ -206,7 +206,7 @@ def _descend(channels: Map, held: Held, epochs: int, training: Training, progres
 
 def _optimizer(channels: Map, free: list[nn.Parameter], training: Training) -> torch.optim.Optimizer:
     """Adam, but plain SGD with momentum under projections, with which Adam does not get along (D.2)."""
-    rate = training.rate or channels.rate
+    rate = training.learning_rate or channels.rate
     if isinstance(channels, BirkhoffMap):
         return torch.optim.SGD(free, lr=rate, momentum=0.9)
     if isinstance(channels, FullMap) and channels.penalty:

@@ -7,7 +7,7 @@ matrix undoes a random rotation before a ReLU.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from intertwine.errors import InputError
 from intertwine.ir.groups import Group
+from intertwine.results import Result, Table
 from intertwine.stitching.cache import MEMORY, Store, record
 from intertwine.stitching.fit import Held, evaluate, make_stitch, reset_statistics
 from intertwine.stitching.junctions import Junction
@@ -25,8 +26,8 @@ from intertwine.stitching.stitching import checked_data, make_surgeon
 BY = ("group", "orthogonal", "identity")
 
 
-@dataclass(frozen=True)
-class Rotation:
+@dataclass(frozen=True, repr=False)
+class Rotation(Result):
     """Accuracies in [0, 1] on the test inputs, and the penalty in points: accuracy before minus after.
 
     broken: right after the change of basis. tuned: after fine-tuning the later layers.
@@ -43,33 +44,50 @@ class Rotation:
     def penalty(self) -> float:
         return 100 * (self.before - self.tuned)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `intertwine rotate --json` prints it."""
+        return {**vars(self), "penalty": self.penalty}
+
+    def tables(self) -> Sequence[Table]:
+        """One row a number."""
+        rows: list[list[Any]] = [
+            ["group", self.group],
+            ["accuracy before", f"{self.before:.2%}"],
+            ["right after", f"{self.broken:.2%}"],
+            ["after fine-tuning", f"{self.tuned:.2%}"],
+            ["rotation penalty, points", round(self.penalty, 2)],
+        ]
+        return [Table(f"{self.layer} by {self.by}", ["", ""], rows)]
+
 
 def rotate(
     model: nn.Module,
-    train: Any,
-    test: Any,
+    train_data: Any,
+    data: Any,
     *,
     at: str,
     by: str = "group",
     epochs: int = 5,
-    rate: float = 1e-3,
+    learning_rate: float = 1e-3,
     batch: int = 100,
     spread: float = 1.0,
     seed: int = 0,
     memory: int = MEMORY,
     progress: Callable[[int], None] | None = None,
 ) -> Rotation:
-    """Act on the channels of the value `at`, freeze up to it, fine-tune what comes after with Adam.
+    """Act on the channels of the value `at`, freeze up to it, fine-tune what comes after on `train_data`.
 
     by: "group" (a random permutation, and log-normal scales of deviation `spread`, where the group that acts
     at the value has them), "orthogonal" (uniform), or "identity" (fine-tuning alone, the
-    control). The caller's model is not touched.
+    control). Accuracies are on `data`. The caller's model is not touched.
     """
     if by not in BY:
         raise InputError(f"no change of basis named {by!r}", do=f"use {', '.join(BY)}")
-    if epochs < 0 or not rate > 0:
-        raise InputError(f"{epochs} epochs at rate {rate:g}", do="give 0 or more, and a positive rate")
-    given = checked_data(train, test)
+    if epochs < 0 or not learning_rate > 0:
+        raise InputError(
+            f"{epochs} epochs at rate {learning_rate:g}", do="give 0 or more, and a positive rate"
+        )
+    given = checked_data(train_data, data)
     surgeon = make_surgeon(model, given[0][0][: min(batch, len(given[0][1]))], "the model")
     cut = surgeon.cut(at)
     group = cut.value.group
@@ -89,7 +107,7 @@ def rotate(
         before = kept[1].accuracy()[0]
         broken = evaluate(matrix, outside)[0]
         if epochs:
-            _tune(inside, matrix, epochs, rate, seed, progress)
+            _tune(inside, matrix, epochs, learning_rate, seed, progress)
         tuned = evaluate(matrix, outside)[0]
     return Rotation(at, by, group.name, before, broken, tuned)
 

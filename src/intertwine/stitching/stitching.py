@@ -6,7 +6,7 @@ penalty = (Acc f + Acc g) / 2 - Acc S(f, g, l, phi)        in points (eq. 4.3 of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from intertwine.data.batches import Batches
 from intertwine.errors import DataError, ModelError
+from intertwine.results import Result, Table
 from intertwine.stitching.cache import MEMORY, Recorded, Store, record
 from intertwine.stitching.fit import (
     JUDGED,
@@ -63,8 +64,8 @@ class Stitching:
         return "trained" if self.training_needed else "not needed"
 
 
-@dataclass(frozen=True)
-class StitchReport:
+@dataclass(frozen=True, repr=False)
+class StitchReport(Result):
     """Every stitching of a pair of networks."""
 
     accuracy_a: float
@@ -92,12 +93,23 @@ class StitchReport:
         mine = {k: v for k, v in vars(self).items() if k != "stitchings"}
         return {**mine, "stitchings": rows}
 
+    def tables(self) -> Sequence[Table]:
+        """A row a stitching; penalties in points."""
+        columns = ["cut after", "kind", "in a block", "start", "norms reset", "final", "sparsity", "training"]
+        rows = [
+            [s.layer, s.kind, s.inside, round(s.start, 2), round(s.reset, 2), round(s.trained, 2),
+             round(s.sparsity, 3), s.how]
+            for s in self.stitchings
+        ]  # fmt: skip
+        title = f"penalties in points; A {self.accuracy_a:.2%}, B {self.accuracy_b:.2%}"
+        return [Table(title, columns, rows, columns[3:7])]
+
 
 def stitch(
     a: nn.Module,
     b: nn.Module,
-    train: Any,
-    test: Any,
+    train_data: Any,
+    data: Any,
     *,
     at: str | Sequence[str] = "all",
     at_b: str | Sequence[str] | None = None,
@@ -110,12 +122,14 @@ def stitch(
     inputs_b: tuple[Tensor, Tensor] | None = None,
     progress: Callable[[str, int], None] | None = None,
     each: Callable[[Stitching], None] | None = None,
+    **options: Any,
 ) -> StitchReport:
     """The stitching penalty at every layer of `at` for every kind; A below, B above.
 
-    train, test: labelled data of any form (`data.batches`). A stitch whose closed form is
-    within `enough` points of the networks on the training inputs is not trained. inputs_b: training and test
-    inputs as B wants them, where its normalisation differs. each: called with every result as it is ready.
+    train_data, data: labelled data of any form, to train and to measure on. options: those of `Training`
+    (epochs, learning_rate, alpha, method, loss, seed). A stitch whose closed form is within `enough`
+    points of the networks on the training inputs is not trained. inputs_b: training and test inputs as B
+    wants them, where its normalisation differs. each: called with every result as it is ready.
     The caller's models are never touched.
 
     >>> import torch
@@ -127,8 +141,8 @@ def stitch(
     (0.0, False)
     """
     wanted = [parse_kind(kind) for kind in kinds]
-    plan = training or Training()
-    given = checked_data(train, test)
+    plan = replace(training or Training(), **options)
+    given = checked_data(train_data, data)
     batch = min(batch, len(given[0][1]))
     other = inputs_b or (given[0][0], given[1][0])
     firsts = ((a, given[0][0], "A"), (b, other[0], "B"))

@@ -24,8 +24,8 @@ from intertwine.comparing.moments import Cross, PairMoments
 from intertwine.comparing.stream import Moments
 from intertwine.files import write_tensors
 from intertwine.sweeping.task import Need, Row, Task, task_kind
+from intertwine.training import train
 from intertwine.training.data import Splits, load_splits
-from intertwine.training.loop import train
 from intertwine.training.models import build_model
 from intertwine.training.recipe import from_dict
 from intertwine.training.state import MODEL
@@ -222,7 +222,7 @@ def stitch_task(inputs: Inputs, needs: Sequence[Need], folder: Path) -> list[Row
 @task_kind("align", version=1)
 def align_task(inputs: Inputs, needs: Sequence[Need], folder: Path) -> list[Row]:
     """Distance and barrier of a pair: as it is, after permutations, after the whole group."""
-    from intertwine.aligning import align, interpolate
+    from intertwine.aligning import align, interpolation_curve
     from intertwine.symmetry import act
 
     a, b = map(_trained, needs)
@@ -237,7 +237,7 @@ def align_task(inputs: Inputs, needs: Sequence[Need], folder: Path) -> list[Row]
             found = align(a, b, symmetry, by=inputs["by"], group=group, data=train)  # type: ignore[arg-type]
             moved = act(b, found.element)
             values = {f"distance_{group}": found.distance_after, "distance_none": found.distance_before}
-        curve = interpolate([a, moved], test, ts, repair=inputs["repair"], statistics=train)
+        curve = interpolation_curve([a, moved], test, ts, repair=inputs["repair"], train_data=train)
         values[f"barrier_{group}"] = curve.barrier
         rows += [{**_names(inputs), "quantity": name, "value": value} for name, value in values.items()]
     return list({row["quantity"]: row for row in rows}.values())

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from intertwine import zoo
 from intertwine.errors import ModelError
+from intertwine.progress import Progress
+from intertwine.results import Result, Table
 from intertwine.sweeping.backends import open_backend
 from intertwine.sweeping.plan import plan_sweep
-from intertwine.sweeping.spec import Sweep
+from intertwine.sweeping.spec import Sweep, read_sweep
 from intertwine.sweeping.store import Store
-from intertwine.sweeping.table import write_table
+from intertwine.sweeping.table import read_table, write_table
 from intertwine.sweeping.task import Task
-
-Progress = Callable[[str, int, int], None]  # (what has ended, how many are done, of how many)
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,43 @@ class Tally:
         return self.tasks - self.ran
 
 
-@dataclass(frozen=True)
-class Report(Tally):
+@dataclass(frozen=True, repr=False)
+class SweepReport(Tally, Result):
     """What a sweep did, and where its table is."""
 
     table: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `intertwine sweep --json` prints it."""
+        return {"table": str(self.table), "tasks": self.tasks, "ran": self.ran, "failed": self.failed}
+
+    def tables(self) -> Sequence[Table]:
+        """The numbers of the table file, a row a number."""
+        found = read_table(self.table.parent)
+        return [Table("sweep", found.column_names, [list(row.values()) for row in found.to_pylist()])]
+
+    def remarks(self) -> list[str]:
+        """Counts, failures and where the table is."""
+        counts = f"{self.tasks} tasks: {self.reused} were done before, {self.ran} ran now"
+        failures = [f"failed: {label}: {error}" for label, error in self.failed.items()]
+        return [counts, *failures, f"wrote {self.table}"]
+
+
+def sweep(
+    sweep: Sweep | str | Path,
+    out: str | Path,
+    *,
+    backend: str = "joblib",
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> SweepReport:
+    """Do the tasks of a sweep, or of its file, that are not done; write out/table.parquet from all that are.
+
+    A failed task stops only what needs it; the same call tries it again. Data that cannot be read and models
+    that do not exist are told before anything is written.
+    """
+    chosen = sweep if isinstance(sweep, Sweep) else read_sweep(sweep)
+    return run_sweep(chosen, out, backend=backend, jobs=jobs, progress=progress)
 
 
 def run_sweep(
@@ -46,12 +79,8 @@ def run_sweep(
     backend: str = "joblib",
     jobs: int | None = None,
     progress: Progress | None = None,
-) -> Report:
-    """Do the tasks of a sweep that are not done, and write DIR/table.parquet from all that are.
-
-    A failed task stops only what needs it; the same call tries it again. Data that cannot be read and models
-    that do not exist are told before anything is written.
-    """
+) -> SweepReport:
+    """`sweep` of a Sweep."""
     store, waves = Store(Path(folder)), plan_sweep(sweep)
 
     def check(tasks: list[Task]) -> None:
@@ -59,7 +88,7 @@ def run_sweep(
 
     tally = run_tasks(waves, store, backend=backend, jobs=jobs, progress=progress, check=check)
     table = write_table(store, [task for wave in waves for task in wave])
-    return Report(tally.tasks, tally.ran, tally.failed, tally.exit_code, table)
+    return SweepReport(tally.tasks, tally.ran, tally.failed, tally.exit_code, table)
 
 
 def run_tasks(
@@ -96,7 +125,7 @@ def run_tasks(
                     else:
                         done.add(outcome.key)
                     if progress is not None:
-                        progress(labels[outcome.key], len(done), len(labels))
+                        progress(len(done), len(labels), labels[outcome.key])
     return Tally(len(everything), ran, failed, code)
 
 

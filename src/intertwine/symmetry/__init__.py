@@ -2,6 +2,7 @@
 
 from intertwine.ir.groups import Group
 from intertwine.symmetry.axes import Axis, Member
+from intertwine.symmetry.inspection import Inspection, inspect
 from intertwine.symmetry.symmetry import Symmetry, act, trace
 from intertwine.symmetry.transform import Element
 from intertwine.symmetry.verification import Report, assert_symmetric, verify
@@ -10,11 +11,13 @@ __all__ = [
     "Axis",
     "Element",
     "Group",
+    "Inspection",
     "Member",
     "Report",
     "Symmetry",
     "act",
     "assert_symmetric",
+    "inspect",
     "trace",
     "verify",
 ]

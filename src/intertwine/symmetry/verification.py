@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from intertwine.errors import VerificationFailed
 from intertwine.graph.example import Example
 from intertwine.graph.export import export
+from intertwine.results import Result, Table
 from intertwine.symmetry.prove import Clock, Stage, assert_finite, distance
 from intertwine.symmetry.symmetry import Symmetry, Trial
 from intertwine.symmetry.transform import Action
@@ -22,8 +23,8 @@ from intertwine.symmetry.transform import Action
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Result):
     """max_error: largest |f(g theta) - f(theta)| relative to the output; control_error: the same for a
     deliberately wrong action; parameter_coverage: share of parameter elements that g moved.
     """
@@ -58,6 +59,22 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `intertwine verify --json` prints it."""
         return {**asdict(self), "exact": self.exact, "verdict": self.verdict}
+
+    def tables(self) -> Sequence[Table]:
+        """A row a number."""
+        channels = f"{self.axes} / {self.channels} / {self.frozen_channels}"
+        rows = [
+            ["verdict", self.verdict],
+            [f"error of the output ({self.dtype}, relative)", f"{self.max_error:.1e}"],
+            ["sizes", ", ".join(self.sizes)],
+            ["error of a wrong action", f"{self.control_error:.1e}"],
+            ["share of parameters that moved", f"{self.parameter_coverage:.1%}"],
+            ["axes / channels / frozen channels", channels],
+            ["seconds: export, infer, verify", ", ".join(f"{s:.2f}" for s in self.seconds.values())],
+            *[[f"frozen: {name}", reason] for name, reason in self.frozen.items()],
+            *[[f"no rule for {op}", f"first at {place}"] for op, place in self.unknown_ops.items()],
+        ]
+        return [Table("verify", ["what", "result"], rows)]
 
 
 def verify(

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from intertwine.training.data import Splits, load_splits
 from intertwine.training.journal import read_metrics
-from intertwine.training.loop import Run, train
+from intertwine.training.loop import Run
 from intertwine.training.models import build_model
 from intertwine.training.recipe import Recipe, parse_recipe, read_recipe, recipe_names
+from intertwine.training.start import train
 
 __all__ = [
     "Recipe",

@@ -58,7 +58,7 @@ def load_splits(
     if test is None and first == second and torch.equal(train.labels, held_out.labels[: len(train)]):
         few = torch.arange(0, len(train), max(1, len(train) // 100))
         if train.shape == held_out.shape and torch.equal(train.rows(few), held_out.rows(few)):
-            raise DataError(f"{spec} has no test split", do="give the test data with --test DATA")
+            raise DataError(f"{spec} has no test split", do="give test data, and this as --train-data")
     if train.shape != held_out.shape:
         raise DataError(f"training images are {train.shape}, test images {held_out.shape}")
     return Splits(spec, train, held_out)
@@ -74,7 +74,7 @@ def _specs(spec: str, test: str | None) -> tuple[str, str]:
     if kind == "parquet" and test is None:
         raise DataError(
             f"{spec} is one file, and training needs a test split too",
-            do="give --test parquet:FILE, or parquet:DIR with train.parquet and test.parquet in it",
+            do="give --train-data too, or parquet:DIR with train.parquet and test.parquet in it",
         )
     return spec, test or spec
 

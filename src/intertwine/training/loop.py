@@ -14,6 +14,7 @@ import copy
 import hashlib
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from intertwine.data.evaluation import scores
 from intertwine.errors import InputError, MissingExtra, ModelError
 from intertwine.files import write_tensors
 from intertwine.interrupts import between_steps
+from intertwine.plain import to_plain
+from intertwine.results import Result, Table
 from intertwine.training.data import Splits, batches_of, shrink
 from intertwine.training.journal import Journal, Listener
 from intertwine.training.objective import assert_fits, measure, objective_of
@@ -32,11 +35,11 @@ from intertwine.training.recipe import Recipe
 from intertwine.training.schedule import make_optimizer, scale_at, set_learning_rate
 from intertwine.training.state import BEST, MODEL, Counters, claim, load_state, locked, save_state
 
-_SAVE_SECONDS = 300.0  # between states within an epoch; an epoch's end always saves
+SAVE_SECONDS = 300.0  # between states within an epoch; an epoch's end always saves
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, repr=False)
+class Run(Result):
     """A finished run: where it is, how good it is, and what every epoch said."""
 
     folder: Path
@@ -50,8 +53,24 @@ class Run:
     def weights(self) -> Path:
         return self.folder / MODEL
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `intertwine train --json` prints it."""
+        names = ("accuracy", "loss", "epoch", "resumed", "weights", "history")
+        return {name: to_plain(getattr(self, name)) for name in names}
 
-def train(
+    def tables(self) -> Sequence[Table]:
+        """A row an epoch."""
+        columns = list(dict.fromkeys(key for row in self.history for key in row))
+        return [Table("epochs", columns, [[row.get(key) for key in columns] for row in self.history])]
+
+    def remarks(self) -> list[str]:
+        """How it ended."""
+        again = "resumed and " if self.resumed else ""
+        end = f"{again}finished at epoch {self.epoch}: test accuracy {self.accuracy:.2%}"
+        return [end, f"wrote {self.weights}"]
+
+
+def run_loop(
     model: nn.Module,
     data: Splits,
     recipe: Recipe,
@@ -62,13 +81,9 @@ def train(
     device: str = "cpu",
     devices: int = 1,
     listener: Listener | None = None,
-    save_seconds: float = _SAVE_SECONDS,
+    save_seconds: float = SAVE_SECONDS,
 ) -> Run:
-    """Train a copy of `model` and write RUN; the same call goes on with a run that was cut short.
-
-    The result is RUN/model.safetensors. Raises InputError if RUN holds a run of other inputs, if the loss
-    stops being finite, or if the disk is full (the last whole state stays).
-    """
+    """Train a copy of `model` and write RUN (see `train`)."""
     folder = Path(folder)
     train_data = data.train if recipe.limit is None else data.train.take(recipe.limit)
     identity = {"model": name, "data": data.name, "images": data.digest, "seed": seed}
@@ -101,7 +116,7 @@ class _Loop:
         example = data.train.head(2).to(fabric.device)
         self.scales = find_scales(self.net, example, recipe)
         self.listener: Listener | None = None
-        self.save_seconds = _SAVE_SECONDS
+        self.save_seconds = SAVE_SECONDS
         assert_fits(self.net.eval(), data.train, recipe, example)
         self.net.train()
 

@@ -1,0 +1,93 @@
+"""What `train`, `sweep` and `zoo train` share: options, and what is said while they run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from intertwine.cli.arguments import data_spec, input_path, most, normalization, positive_int, processes
+from intertwine.progress import Progress
+
+if TYPE_CHECKING:
+    from intertwine.training import Recipe
+    from intertwine.training.journal import Listener
+
+
+def add_training_data_arguments(parser: argparse.ArgumentParser) -> None:
+    """--data, --train-data, --recipe and what belongs to them: what `train` and `zoo train` share."""
+    parser.add_argument(
+        "--data", type=data_spec, metavar="DATA", required=True, help="the data set, see below"
+    )
+    parser.add_argument(
+        "--train-data", type=data_spec, metavar="DATA", help="to train on (default: --data's train split)"
+    )
+    parser.add_argument(
+        "--recipe",
+        type=input_path,
+        default="fast",
+        metavar="RECIPE",
+        help="FILE.yml, or a name of the package (default: fast)",
+    )
+    parser.add_argument(
+        "--normalize", type=normalization, metavar="HOW",
+        help="cifar10, imagenet, none, ... (default: what the recipe says, for colour images)",
+    )  # fmt: skip
+    parser.add_argument("--train-limit", type=positive_int, metavar="N", help="train on the first N only")
+    parser.add_argument("--classes", type=most(1_000_000), metavar="N", help="outputs (default: the data's)")
+
+
+def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
+    """--backend, --jobs and --json: what `sweep` and `zoo train` share."""
+    parser.add_argument(
+        "--backend", choices=("joblib", "ray"), default="joblib",
+        help="processes of this machine, or a Ray cluster (default: joblib)",
+    )  # fmt: skip
+    parser.add_argument("--jobs", type=processes, metavar="N", help="tasks at once (default: the cores)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+
+
+@contextmanager
+def progress_notes() -> Iterator[Progress]:
+    """One line on stderr for each task that ends."""
+    from intertwine.cli.output import log
+
+    console = log()
+
+    def note(done: int, total: int, what: str) -> None:
+        console.print(f"{done} of {total}  {what}", markup=False, highlight=False, soft_wrap=True)
+
+    yield note
+
+
+@contextmanager
+def progress_line(label: str, recipe: Recipe) -> Iterator[Listener]:
+    """Accuracy, loss and learning rate: one live line on a terminal, one line an epoch elsewhere (stderr)."""
+    from rich.live import Live
+    from rich.text import Text
+
+    from intertwine.cli.output import log
+    from intertwine.text import shown
+
+    console = log()
+
+    def text(row: dict[str, Any]) -> str:
+        parts = [f"{label}  epoch {row['epoch']:.2f}/{recipe.epochs}", f"loss {row['loss']:.4f}"]
+        parts += [f"accuracy {row['accuracy']:.2%}", f"lr {row['learning_rate']:.4g}"]
+        if row.get("test_accuracy") is not None:
+            parts.append(f"test {row['test_accuracy']:.2%}")
+        if row.get("images_per_second"):
+            parts.append(f"{row['images_per_second']:,.0f} images/s")
+        return "  ".join(parts)
+
+    if not console.is_terminal:
+
+        def note(row: dict[str, Any]) -> None:
+            if "images_per_second" in row:
+                console.print(text(row), markup=False, highlight=False, soft_wrap=True)
+
+        yield note
+        return
+    with Live(console=console, refresh_per_second=4) as live:
+        yield lambda row: live.update(Text(shown(text(row))))

@@ -1,0 +1,76 @@
+"""Training inputs and test inputs that share none with them: what `stitch` and `rotate` ask for."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from intertwine.cli.arguments import chosen_normalize, data_spec, load_dataset, most, positive_int
+from intertwine.errors import InputError
+
+if TYPE_CHECKING:
+    from intertwine.data import Dataset
+
+
+def add_training_data(parser: argparse.ArgumentParser) -> None:
+    """--train-data, --train-limit, --augment, --flip."""
+    parser.add_argument(
+        "--train-data",
+        type=data_spec,
+        metavar="DATA",
+        help="(default: the train split of --data, or half of it)",
+    )
+    parser.add_argument(
+        "--train-limit", type=positive_int, default=2000, metavar="N", help="training inputs (default: 2000)"
+    )
+    parser.add_argument(
+        "--augment",
+        type=most(1024, 0),
+        default=0,
+        metavar="PIXELS",
+        help="move training images by up to so many",
+    )
+    parser.add_argument("--flip", action="store_true", help="mirror half of the training images")
+
+
+def training_and_test(args: argparse.Namespace) -> tuple[Dataset, Dataset, str]:
+    """Training inputs, test inputs that share none with them, and where the training inputs come from."""
+    import torch
+
+    test = load_dataset(args)
+    limited = argparse.Namespace(**{**vars(args), "limit": args.train_limit})
+    if args.train_data:
+        limited.data, how = args.train_data, f"{args.train_data}"
+        train = load_dataset(limited, split="train")
+    else:
+        how = f"the train split of {args.data}"
+        train = load_dataset(limited, split="train")
+        few = min(len(train), len(test))
+        if torch.equal(train.images[:few], test.images[:few]):  # a file without splits
+            whole, how = load_dataset(argparse.Namespace(**{**vars(args), "limit": None})), "its second half"
+            half = len(whole) // 2
+            if half < 1:
+                raise InputError("one example cannot be halved", do="give --train-data")
+            train = _second_half(whole, half).take(args.train_limit)
+            test = whole.take(min(half, args.limit or half))
+    return _augmented(args, train), test, f"{len(train):,} of {how}"
+
+
+def _second_half(data: Dataset, half: int) -> Dataset:
+    from dataclasses import replace
+
+    return replace(data, images=data.images[half:], labels=data.labels[half:])
+
+
+def _augmented(args: argparse.Namespace, data: Dataset) -> Dataset:
+    from dataclasses import replace
+
+    from intertwine.data import parse_normalize
+    from intertwine.stitching.augment import augment
+
+    if not args.augment and not args.flip:
+        return data
+    statistics = parse_normalize(chosen_normalize(args))
+    black = [0.0] if statistics is None else [-m / s for m, s in zip(*statistics, strict=True)]
+    moved = augment(data.images, args.augment, flip=args.flip, black=black, seed=args.seed)
+    return replace(data, images=moved)
