@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from intertwine.activations import intertwiner
     from intertwine.aligning import align, alignment_report, interpolate
     from intertwine.checkup import doctor
+    from intertwine.combining import combine
     from intertwine.comparing import collect, compare, functional_similarity, similarity
     from intertwine.errors import IntertwineError
     from intertwine.exploring import find_equivalents
@@ -53,6 +54,7 @@ _WHERE = {
         "activations": "intertwiner",
         "aligning": "align alignment_report interpolate",
         "checkup": "doctor",
+        "combining": "combine",
         "comparing": "collect compare functional_similarity similarity",
         "errors": "IntertwineError",
         "exploring": "find_equivalents",
@@ -116,6 +118,7 @@ __all__ = [
     "attribute",
     "automorphisms",
     "collect",
+    "combine",
     "compare",
     "dissect",
     "doctor",
