@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from intertwine.activations import intertwiner
     from intertwine.aligning import align, alignment_report, interpolate
     from intertwine.checkup import doctor
+    from intertwine.combining import combine
     from intertwine.comparing import collect, compare, functional_similarity, similarity
     from intertwine.errors import IntertwineError
     from intertwine.exploring import explore, find_equivalents
@@ -59,6 +60,7 @@ _WHERE = {
         "activations": "intertwiner",
         "aligning": "align alignment_report interpolate",
         "checkup": "doctor",
+        "combining": "combine",
         "comparing": "collect compare functional_similarity similarity",
         "errors": "IntertwineError",
         "exploring": "explore find_equivalents",
@@ -128,6 +130,7 @@ __all__ = [
     "attribute",
     "automorphisms",
     "collect",
+    "combine",
     "compare",
     "coverage",
     "dimension",

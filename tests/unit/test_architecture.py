@@ -34,6 +34,7 @@ LEVELS = [
     {"zoo"},
     {"training"},
     {"report"},
+    {"combining"},
     {"sweeping"},
     {"agents"},
     {"recipes", "surveying", "demo"},

@@ -1,14 +1,17 @@
-"""How alike the channels of two models are on data: correlations of activations, axis by axis.
+"""How alike the channels of models are on data: a table for every unit and pair of models.
 
-For every axis the values that carry it whole and are read by a weight (or, if there are none, the last value
-that carries it) are recorded in both models on the same inputs. The gain of matching two channels is their
-Pearson correlation over inputs and pixels, its size where the axis may flip signs there.
+For every unit (an axis, the channels inside groups, the dimensions of a head) the values that carry it and
+are read by a weight are recorded in all models on the same inputs; if there are none, the last value that
+carries it, and for a linear unit those that a weight makes (queries and keys). The gain of matching two
+channels is their Pearson correlation over inputs and pixels, its size where the axis may flip signs there;
+of a unit that matrices act on it is their inner product, of which Procrustes takes the best rotation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -22,63 +25,101 @@ from intertwine.graph.record import Recorder
 from intertwine.orbit.units import Forest, Unit
 from intertwine.rules import facts
 from intertwine.symmetry import Symmetry
+from intertwine.symmetry.action import FactorAction, ValueAction
+
+Tables = dict[int, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
 class Tap:
-    """Node `name` carries unit `unit` along `dim`; order: channel of the unit -> position along the dim."""
+    """Node `name` carries unit `unit`: channel c lies at the flat positions where[c] of a factor's axes."""
 
     name: str
     unit: int
-    dim: int
-    order: np.ndarray
+    where: np.ndarray
     signed: bool
+    action: ValueAction
+    factor: FactorAction
+
+    def channels(self, x: Tensor) -> Tensor:
+        """(inputs, pixels and copies; channels of the unit) in float64 on the CPU."""
+        mine, sizes, places = self.factor.factor.axes, list[int](), dict[Any, int]()
+        for dim, size in zip(self.action.value.dims, x.shape, strict=True):
+            held = [a for a in dim if a in mine]
+            places |= {a: len(sizes) + k for k, a in enumerate(dim) if a in held}
+            # Dimensions without channels may have any size: the symmetry is often traced on a single row.
+            sizes += [a.size for a in dim] if held else [size]
+        last = tuple(range(-len(mine), 0))
+        flat = x.reshape(sizes).movedim(tuple(places[a] for a in mine), last).flatten(-len(mine))
+        picked = flat[..., torch.from_numpy(self.where.T.copy()).to(x.device)]
+        return picked.reshape(-1, len(self.where)).to("cpu", torch.float64)
 
 
 def find_taps(symmetry: Symmetry, forest: Forest) -> list[Tap]:
     """Where in the graph the activations of each unit can be read."""
-    found: dict[int, list[tuple[bool, Tap]]] = {}
-    users = {n.name: list(n.users) for n in symmetry.traced.graph.nodes if n.op == "call_function"}
-    for name, value in symmetry.structure.inference.values.items():
-        if not name.startswith("%") or name[1:] not in users:
+    s = symmetry.structure
+    owner, rank = np.full(s.classes.count, -1, np.int64), np.zeros(s.classes.count, np.int64)
+    for unit in forest.units:
+        if unit.moves:
+            owner[unit.classes] = unit.index
+            rank[unit.classes.reshape(-1)] = np.arange(unit.size)
+    found: dict[int, list[tuple[bool, bool, Tap]]] = {}
+    nodes = {n.name: n for n in symmetry.traced.graph.nodes if n.op == "call_function"}
+    for name, value in s.inference.values.items():
+        node = nodes.get(name[1:]) if name.startswith("%") else None
+        if node is None:
             continue
-        read = any(facts(user).contracts for user in users[name[1:]])
-        for unit in forest.units:
-            if unit.permutes and unit.linear is None and unit.parent is None and len(unit.classes) == 1:
-                for dim, axes in enumerate(value.dims):
-                    tap = _tap(symmetry, unit, name[1:], dim, value.factors_on(axes), axes)
-                    if tap is not None:
-                        found.setdefault(unit.index, []).append((read, tap))
+        read = any(facts(user).contracts for user in node.users)
+        action = ValueAction(s, value)
+        for factor in action.factors:
+            own = s.classes.of[factor.labels]
+            for index in np.unique(owner[own]).tolist():
+                tap = _tap(forest.units[index], node.name, action, factor, own, rank) if index >= 0 else None
+                if tap is not None:
+                    found.setdefault(index, []).append((read, facts(node).contracts, tap))
     taps: list[Tap] = []
-    for candidates in found.values():
-        best = [tap for read, tap in candidates if read] or [candidates[-1][1]]
+    for index, candidates in found.items():
+        made = [tap for _, made, tap in candidates if made] if forest.units[index].linear is not None else []
+        best = [tap for read, _, tap in candidates if read] or made or [candidates[-1][2]]
         taps += list({tap.name: tap for tap in best}.values())
     return taps
 
 
 def _tap(
-    symmetry: Symmetry, unit: Unit, name: str, dim: int, factors: Sequence[Any], axes: tuple[Any, ...]
+    unit: Unit, name: str, action: ValueAction, factor: FactorAction, own: np.ndarray, rank: np.ndarray
 ) -> Tap | None:
-    if len(factors) != 1 or factors[0].axes != axes or factors[0].ids.size != unit.size:
+    """The unit's channels in one factor of a value, if all are there equally often."""
+    classes = unit.classes.reshape(-1)
+    here = np.flatnonzero(np.isin(own, classes))
+    counts = np.bincount(rank[own[here]], minlength=unit.size)
+    if counts.min() < 1 or counts.min() != counts.max():
         return None
-    s = symmetry.structure
-    classes = s.classes.of[factors[0].ids.reshape(-1)]
-    flat = unit.classes.reshape(-1)
-    if not np.array_equal(np.sort(classes), np.sort(flat)):
-        return None
-    place = np.full(s.classes.count, -1, np.int64)
-    place[classes] = np.arange(len(classes))
-    scale = int(factors[0].scale.reshape(-1)[0])
-    signed = bool((s.scalings.exponents(scale)[3] % 2).any())
-    return Tap(name, unit.index, dim, place[flat], signed)
+    s = factor.structure
+    colour = s.classes.colour[factor.labels[here]]
+    order = here[np.lexsort((here, colour, rank[own[here]]))]
+    signed = bool((s.scalings.exponents(int(factor.scales[order[0]]))[3] % 2).any())
+    return Tap(name, unit.index, order.reshape(unit.size, -1), signed, action, factor)
 
 
 def correlations(
     symmetry: Symmetry, forest: Forest, models: tuple[nn.Module, nn.Module], data: Any, *, limit: int = 1000
-) -> dict[int, np.ndarray]:
-    """Unit -> (channels of A, channels of B): correlations, averaged over the values of the unit."""
+) -> Tables:
+    """Unit -> (channels of A, channels of B): how alike they are, averaged over the values of the unit."""
+    return pairwise(symmetry, forest, models, data, limit=limit)[0, 1]
+
+
+def pairwise(
+    symmetry: Symmetry,
+    forest: Forest,
+    models: Sequence[nn.Module],
+    data: Any,
+    *,
+    limit: int | None = 1000,
+) -> dict[tuple[int, int], Tables]:
+    """(k, l) with k < l -> the tables of models k and l; every model runs once over the data."""
     taps = find_taps(symmetry, forest)
-    sums = {tap: _Sums(forest.units[tap.unit].size) for tap in taps}
+    pairs = list(combinations(range(len(models)), 2))
+    sums = {(tap, pair): _Sums(forest.units[tap.unit].size) for tap in taps for pair in pairs}
     graphs: dict[Any, list[Recorder]] = {}
     wanted = {tap.name for tap in taps}
     device = next(models[0].parameters()).device
@@ -91,15 +132,22 @@ def correlations(
             graphs[key] = [Recorder(traced, model) for model in models]
         recorded = [recorder(args, kwargs, wanted)[0] for recorder in graphs[key]]
         for tap in taps:
-            sums[tap].add(*(_channels(record, tap) for record in recorded))
+            rows = [tap.channels(record[tap.name]) for record in recorded]
+            for k, l in pairs:
+                sums[tap, (k, l)].add(rows[k], rows[l])
         inputs += count_rows(batch)
     if inputs < 2:
         raise DataError("activations need at least 2 inputs", do="give more data")
-    found: dict[int, list[np.ndarray]] = {}
-    for tap, total in sums.items():
-        table = total.correlation()
-        found.setdefault(tap.unit, []).append(np.abs(table) if tap.signed else table)
-    return {unit: np.mean(tables, axis=0) for unit, tables in found.items()}
+    found: dict[tuple[int, int], dict[int, list[np.ndarray]]] = {pair: {} for pair in pairs}
+    for (tap, pair), total in sums.items():
+        if forest.units[tap.unit].linear is not None:
+            table = total.inner()
+        else:
+            table = np.abs(total.correlation()) if tap.signed else total.correlation()
+        found[pair].setdefault(tap.unit, []).append(table)
+    return {
+        pair: {unit: np.mean(tables, axis=0) for unit, tables in each.items()} for pair, each in found.items()
+    }
 
 
 class _Sums:
@@ -126,9 +174,7 @@ class _Sums:
         # A dead channel is like no other.
         return torch.where(scale > 1e-12, table / scale.clamp_min(1e-300), 0.0).numpy()
 
-
-def _channels(record: Mapping[str, Tensor], tap: Tap) -> Tensor:
-    """(inputs and pixels, channels of the unit) in float64 on the CPU."""
-    value = record[tap.name].movedim(tap.dim, -1)
-    flat = value.reshape(-1, value.shape[-1])[:, torch.from_numpy(tap.order).to(value.device)]
-    return flat.to("cpu", torch.float64)
+    def inner(self) -> np.ndarray:
+        """<x_c, y_d> relative to |X| |Y|."""
+        norms = self.second.sum(1).sqrt()
+        return (self.cross / (norms[0] * norms[1]).clamp_min(1e-300)).numpy()

@@ -36,6 +36,8 @@ class Corrected(nn.Module):
 
     first: Tensor
     second: Tensor
+    mean: Tensor
+    deviation: Tensor
 
     def __init__(self, layer: nn.Module, mean: Tensor, deviation: Tensor) -> None:
         super().__init__()
@@ -55,15 +57,22 @@ class Corrected(nn.Module):
             first, second = rows.mean(0), rows.square().mean(0)
             self.first, self.second = self.first + first, self.second + second
             self.count += 1
+            scale, shift = self._factors(first, second)
         else:
-            first, second = self.first / self.count, self.second / self.count
-        found = (second - first.square()).clamp_min(0).sqrt()
-        dead = found <= _DEAD * found.mean()
-        scale = torch.where(dead, torch.ones_like(found), self.deviation / found.clamp_min(1e-30))
-        shift = self.mean - scale * first
+            scale, shift = self.factors()
         shape = [1] * y.dim()
         shape[self.dim] = -1
         return y * scale.reshape(shape) + shift.reshape(shape)
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """What every channel is multiplied by, and what is added, for the statistics of all batches."""
+        return self._factors(self.first / self.count, self.second / self.count)
+
+    def _factors(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        found = (second - first.square()).clamp_min(0).sqrt()
+        dead = found <= _DEAD * found.mean()
+        scale = torch.where(dead, torch.ones_like(found), self.deviation / found.clamp_min(1e-30))
+        return scale, self.mean - scale * first
 
 
 def layer_statistics(model: nn.Module, data: Any) -> dict[str, tuple[Tensor, Tensor]]:

@@ -1,0 +1,140 @@
+"""intertwine combine A B [C ...]: several networks of one architecture into one."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from intertwine import numbers
+from intertwine.cli.align import check_same_graph
+from intertwine.cli.arguments import (
+    Checked,
+    add_data_arguments,
+    add_device_arguments,
+    add_source_arguments,
+    data_spec,
+    fraction,
+    input_path,
+    input_shape,
+    load_dataset,
+    load_side,
+    model_spec,
+    nonnegative_float,
+    output_path,
+    positive_float,
+    positive_int,
+)
+from intertwine.cli.registered import registered
+from intertwine.errors import InputError
+
+if TYPE_CHECKING:
+    from intertwine.combining import Combination
+
+HOW = ("layerwise", "average", "slerp", "task", "ties", "fisher", "soup")
+shares = Checked(numbers.Several(numbers.nonnegative))
+
+_EPILOG = """examples:
+  intertwine combine zoo:digits-vgg zoo:digits-vgg --weights shipped:0 --weights shipped:1 \\
+      --data digits -o both.safetensors
+  intertwine combine zoo:resnet20 zoo:resnet20 --weights a.safetensors --weights b.safetensors \\
+      --data parquet:test.parquet --train-data parquet:train.parquet --normalize cifar10-legacy \\
+      -o both.safetensors --page both.html
+
+how: layerwise solves for every layer by least squares on unlabelled inputs; average, slerp, fisher and (from
+a common start, --base) task and ties average weights; soup keeps what raises the accuracy on --train-data
+repair: reset measures batch-norm statistics again, rescale is REPAIR, least-squares is what layerwise does
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the verb."""
+    parser = subparsers.add_parser(
+        "combine",
+        help="several networks of one architecture into one",
+        description="Align networks by their symmetries and make one network of the same shape of them.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("models", type=model_spec, metavar="MODEL", nargs="+", help="two or more models of one architecture")
+    add("--weights", type=input_path, metavar="FILE", action="append", default=[],
+        help="weights, once for each MODEL in order")  # fmt: skip
+    add("--input", type=input_shape, metavar="SHAPE", help="example input, such as 1x3x32x32")
+    add("--how", choices=HOW, default="layerwise", help="see below (default: layerwise)")
+    add("--align", choices=("activations", "weights", "none"),
+        help="what channels are matched by (default: activations; none with a common start)")  # fmt: skip
+    add("--repair", choices=("none", "reset", "rescale", "least-squares"),
+        help="what is done about statistics (default: least-squares for layerwise, else reset)")  # fmt: skip
+    add("--shares", type=shares, metavar="S,S", help="how much of each model (default: equal)")
+    add("--base", type=input_path, metavar="FILE", help="weights that the models were trained from")
+    add("--scale", type=nonnegative_float, default=1.0, metavar="X", help="of task and ties (default: 1)")
+    add("--density", type=fraction, default=0.2, metavar="P", help="that ties keeps (default: 0.2)")
+    add("--train-data", type=data_spec, metavar="DATA",
+        help="inputs for alignment and least squares; labels are not read (default: --data)")  # fmt: skip
+    add("--train-limit", type=positive_int, default=2000, metavar="N", help="inputs used (default: 2000)")
+    add("--ridge", type=positive_float, default=0.01, metavar="X",
+        help="pull of least squares towards the average (default: 0.01)")  # fmt: skip
+    add("-o", "--output", type=output_path, metavar="FILE", help="write the weights here (.safetensors)")
+    add("--page", type=output_path, metavar="FILE", help="write a page here (.html)")
+    add("--json", action="store_true", help="print the numbers as JSON")
+    add_device_arguments(parser)
+    add_source_arguments(parser)
+    add_data_arguments(parser)
+    parser.epilog = "\n".join(filter(None, [parser.epilog, registered()["model_help"]]))
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int | None:
+    """Load, combine, write, print."""
+    from intertwine.cli.output import log
+    from intertwine.combining import combine
+
+    if args.weights and len(args.weights) != len(args.models):
+        raise InputError(
+            f"{len(args.models)} models but {len(args.weights)} --weights", do="give --weights once for each"
+        )
+    if args.output and not args.output.endswith(".safetensors"):
+        raise InputError(f"cannot write {args.output}", do="give a name that ends in .safetensors")
+    weights = args.weights or [None] * len(args.models)
+    sources = [load_side(args, m, w) for m, w in zip(args.models, weights, strict=True)]
+    check_same_graph(args.models, sources)
+    base = load_side(args, args.models[0], args.base).model if args.base else None
+    data = load_dataset(args) if args.data is not None else None
+    train = _train_data(args)
+    with log().status("combining") as status:
+        result = combine(
+            [s.model for s in sources], data, train_data=train, how=args.how, align=args.align,
+            repair=args.repair, shares=args.shares, base=base, scale=args.scale, density=args.density,
+            train_limit=args.train_limit, ridge=args.ridge, seed=args.seed,
+            names=[f"{m} ({w})" if w else m for m, w in zip(args.models, weights, strict=True)],
+            progress=status.update,
+        )  # fmt: skip
+    if args.output:
+        result.save(args.output)
+    if args.page:
+        result.page().write(args.page)
+    _print(args, result)
+    return 0
+
+
+def _train_data(args: argparse.Namespace) -> Any:
+    """The data set of --train-data; its training split, where it has one."""
+    if args.train_data is None:
+        return None
+    other = {"data": args.train_data, "limit": args.train_limit}
+    return load_dataset(argparse.Namespace(**{**vars(args), **other}), split="train")
+
+
+def _print(args: argparse.Namespace, result: Combination) -> None:
+    from intertwine.cli.output import print_json, print_table, say
+
+    if args.json:
+        print_json({"models": args.models, **result.to_dict(), "weights": args.output, "page": args.page})
+        return
+    rows = [[s.name, s.accuracy, s.loss] for s in result.stages]
+    print_table(f"{result.how}, aligned by {result.align}, repair: {result.repair}",
+                ["network", "accuracy", "loss"], rows, right=["accuracy", "loss"])  # fmt: skip
+    for note in result.notes:
+        say(note)
+    for path in filter(None, (args.output, args.page)):
+        say(f"wrote {path}")

@@ -1,0 +1,126 @@
+"""Several networks of one graph, run side by side over the same inputs, one op at a time.
+
+Every value is computed once and kept until its last reader has run, so that a pass which stops at every layer
+costs one pass over the data and not one for each layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_flatten
+
+from intertwine.data.batches import Batches, arguments, count_rows
+from intertwine.errors import DataError
+from intertwine.graph.export import Traced
+
+Leaves = list[Any]
+ROWS = 125  # inputs of a batch: what one op holds beside the cached values
+
+
+def whole_batches(inputs: Any, rows: int = ROWS) -> list[Leaves]:
+    """The arguments of equal batches, flattened; left over inputs (fewer than batches) are dropped."""
+    count = count_rows(inputs)
+    if count < 2:
+        raise DataError(f"{count} inputs are too few", do="give more train_data")
+    pieces = -(-count // rows)
+    size = count // pieces
+    return [tree_flatten(arguments(part))[0] for part, _ in Batches(inputs, batch=size, limit=pieces * size)]
+
+
+def cut(inputs: Any, rows: int) -> Any:
+    """The first rows."""
+    return next(iter(Batches(inputs, batch=rows)))[0]
+
+
+class Lockstep:
+    """env[node] -> for every network, for every batch, the value; freed after the last use."""
+
+    def __init__(self, traced: Traced, models: Sequence[nn.Module], batches: Sequence[Leaves]) -> None:
+        self.traced, self.nodes = traced, list(traced.graph.nodes)
+        self.states = [_state(model) for model in models]
+        self.batches = batches
+        self.env: dict[fx.Node, list[list[Any]]] = {}
+        self._given = iter(range(len(batches[0])))
+        self._left = {node: len(node.users) for node in self.nodes}
+        self._done: set[fx.Node] = set()
+
+    @property
+    def count(self) -> int:
+        """How many networks."""
+        return len(self.states)
+
+    def weight(self, node: Any, net: int) -> Tensor | None:
+        """The weight of one network that a placeholder stands for."""
+        name = self.traced.weights.get(node.name) if isinstance(node, fx.Node) else None
+        return None if name is None else self.states[net][name]
+
+    def walk(self, stop: Callable[[fx.Node], None], last: Callable[[fx.Node], None] | None = None) -> None:
+        """Run every op in every network in turn; `stop(node)` is called before an op, when what it reads is
+        known. `last(node)` is called with the output."""
+        for node in self.nodes:
+            if node.op == "call_function":
+                stop(node)
+            if node.op == "output":
+                if last is not None:
+                    last(node)
+                return
+            for net in range(self.count):
+                self.run(node, net)
+            self._free(node)
+
+    def run(self, node: fx.Node, net: int) -> list[Any]:
+        """The values of a node in one network, batch by batch."""
+        found = self.env.setdefault(node, [[] for _ in self.states])
+        if not found[net]:
+            found[net] = self._compute(node, net)
+        return found[net]
+
+    def forget(self, node: fx.Node, net: int) -> None:
+        """Compute a node again, with new weights."""
+        self.env[node][net] = []
+
+    @torch.no_grad()
+    def _compute(self, node: fx.Node, net: int) -> list[Any]:
+        if node.op == "placeholder":
+            return self._placeholder(node, net)
+        if node.op != "call_function":
+            value = getattr(self.traced.module, str(node.target))
+            return [value] * len(self.batches)
+        out = []
+        for k in range(len(self.batches)):
+
+            def at(n: fx.Node, k: int = k) -> Any:
+                return self.env[n][net][k]
+
+            out.append(node.target(*fx.node.map_arg(node.args, at), **fx.node.map_arg(node.kwargs, at)))  # type: ignore[operator]
+        return out
+
+    def _placeholder(self, node: fx.Node, net: int) -> list[Any]:
+        fixed = self.weight(node, net)
+        if fixed is None:
+            fixed = self.traced.constants.get(node.name)
+        if fixed is not None:
+            return [fixed] * len(self.batches)
+        if net:
+            return self.env[node][0]
+        index = next(self._given)
+        return [leaves[index] for leaves in self.batches]
+
+    def _free(self, node: fx.Node) -> None:
+        self._done.add(node)
+        for used in node.all_input_nodes:
+            self._left[used] -= 1
+            if not self._left[used]:
+                self.env.pop(used, None)
+
+
+def _state(model: nn.Module) -> dict[str, Tensor]:
+    named = {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
+    return {name: tensor.detach() for name, tensor in named.items()}

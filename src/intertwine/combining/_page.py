@@ -1,0 +1,70 @@
+"""The page of `intertwine combine`."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any
+
+from intertwine.report.cells import format_cell
+from intertwine.report.page import Page
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from intertwine.combining._result import Combination
+
+COLUMNS = ["network", "accuracy", "loss"]
+
+
+def rows(result: Combination) -> list[list[Any]]:
+    """One row for each stage."""
+    return [[s.name, s.accuracy, s.loss] for s in result.stages]
+
+
+def stage_table(result: Combination) -> str:
+    """The stages as an HTML table, for notebooks."""
+    head = "".join(f"<th>{name}</th>" for name in COLUMNS)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(format_cell(cell))}</td>" for cell in row) + "</tr>"
+        for row in rows(result)
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def combine_page(result: Combination) -> Page:
+    """What was done, a table and a picture of what every stage is worth, and what each element moved."""
+    page = Page("Several networks into one")
+    page.section("What was done")
+    done = {
+        "how": result.how, "aligned by": result.align, "repair": result.repair,
+        "shares": ", ".join(f"{s:g}" for s in result.shares), "unlabelled inputs": result.inputs,
+        "seconds": result.seconds,
+    }  # fmt: skip
+    page.table(["", ""], [[key, value] for key, value in done.items()])
+    for note in result.notes:
+        page.text(note)
+    page.section("What it is worth", "The networks that were given, then the combined one as it came about.")
+    page.table(COLUMNS, rows(result))
+    if result.after.accuracy is not None:
+        page.figure(stage_figure(result), "Accuracy of every stage.")
+    page.section("What was moved", "Symmetries of the networks: they change no function, only the average.")
+    page.table(
+        ["network", "element"],
+        [
+            [s.name, repr(e) if e is not None else "-"]
+            for s, e in zip(result.before, result.elements, strict=True)
+        ],
+    )
+    return page
+
+
+def stage_figure(result: Combination) -> Figure:
+    """Bars: grey for what was given, blue for what was made of it."""
+    import plotly.graph_objects as go
+
+    given = len(result.before)
+    colours = ["#8a94a3" if k < given else "#2f6fde" for k in range(len(result.stages))]
+    names, values = [s.name for s in result.stages], [s.accuracy for s in result.stages]
+    figure = go.Figure(go.Bar(x=names, y=values, marker={"color": colours}))
+    frame = {"template": "plotly_white", "height": 380, "margin": {"l": 60, "r": 20, "t": 30, "b": 60}}
+    return figure.update_layout(yaxis_title="accuracy", yaxis_range=[0, 1], **frame)

@@ -1,0 +1,106 @@
+"""What a linear or convolutional layer reads, as rows: out = rows @ W' for a matrix W of its weight.
+
+linear        a row is the vector at a position
+convolution   a row is the patch under the kernel; of grouped ones, one set of rows a group
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.nn import functional as F
+
+_CONVOLUTIONS = {"conv1d.default": 1, "conv2d.default": 2}
+
+
+@dataclass(frozen=True)
+class SolvableLayer:
+    """A layer that can be solved for. spatial: dimensions of the kernel's window (0: linear)."""
+
+    node: fx.Node
+    spatial: int
+    groups: int
+    settings: dict[str, Any]
+
+    @property
+    def source(self) -> fx.Node:
+        """What it reads."""
+        return self.node.args[0]  # type: ignore[return-value]
+
+    @property
+    def weight(self) -> fx.Node:
+        """The placeholder of its weight."""
+        return self.node.args[1]  # type: ignore[return-value]
+
+    @property
+    def bias(self) -> fx.Node | None:
+        """The placeholder of its bias."""
+        found = self.node.args[2] if len(self.node.args) > 2 else None
+        return found if isinstance(found, fx.Node) else None
+
+    def rows(self, x: Tensor) -> Tensor:
+        """(groups, rows, inputs of a group), in the order of `columns`."""
+        if not self.spatial:
+            return x.reshape(1, -1, x.shape[-1])
+        if self.spatial == 1:
+            x = x.unsqueeze(2)
+        patches = F.unfold(x, **self.settings)  # N, C * window, positions
+        n, _, positions = patches.shape
+        grouped = patches.reshape(n, self.groups, -1, positions)
+        return grouped.permute(1, 0, 3, 2).reshape(self.groups, n * positions, -1)
+
+    def columns(self, out: Tensor) -> Tensor:
+        """(rows, outputs) of what the layer makes, or of anything of its shape."""
+        channels = out if not self.spatial else out.movedim(1, -1)
+        return channels.reshape(-1, channels.shape[-1])
+
+    def matrix(self, weight: Tensor) -> Tensor:
+        """(groups, outputs of a group, inputs of a group)."""
+        return weight.reshape(self.groups, weight.shape[0] // self.groups, -1)
+
+
+def find_layer(node: fx.Node, weights: Any) -> SolvableLayer | None:
+    """The layer of a node whose weight is its own; None where it is not such a layer."""
+    name = str(node.target).removeprefix("aten.")
+    spatial = 0 if name == "linear.default" else _CONVOLUTIONS.get(name)
+    if spatial is None or len(node.args) < 2:
+        return None
+    weight = node.args[1]
+    if not isinstance(weight, fx.Node) or weight.name not in weights or len(weight.users) != 1:
+        return None
+    if not spatial:
+        return SolvableLayer(node, 0, 1, {})
+    stride, padding, dilation, groups = _convolution(node)
+    if isinstance(padding, str):
+        return None
+    shape = weight.meta["val"].shape[2:]
+    window = {"kernel_size": shape, "stride": stride, "padding": padding, "dilation": dilation}
+    ones = {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}
+    settings = {k: _pair(v, spatial, ones[k]) for k, v in window.items()}
+    return SolvableLayer(node, spatial, groups, settings)
+
+
+def _convolution(node: fx.Node) -> tuple[Any, Any, Any, int]:
+    given: dict[int, Any] = dict(enumerate(node.args))
+    named = node.kwargs
+    return (
+        given.get(3, named.get("stride", 1)),
+        given.get(4, named.get("padding", 0)),
+        given.get(5, named.get("dilation", 1)),
+        int(given.get(6, named.get("groups", 1))),
+    )
+
+
+def _pair(value: Any, spatial: int, one: int) -> tuple[int, int]:
+    """Settings of a window over two dimensions; over one dimension the first is trivial."""
+    values = [value] * spatial if isinstance(value, int) else list(value)
+    values = values * spatial if len(values) < spatial else values
+    return (one, int(values[0])) if spatial == 1 else (int(values[0]), int(values[1]))
+
+
+def chosen_rows(total: int, most: int, generator: torch.Generator) -> Tensor | None:
+    """Numbers of at most `most` rows out of `total`, drawn at random; None takes all."""
+    return None if total <= most else torch.randperm(total, generator=generator)[:most]

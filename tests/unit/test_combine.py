@@ -1,0 +1,242 @@
+"""combine: planted elements, least squares against an oracle, several models, averages, errors."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from intertwine import act, combine, trace, zoo
+from intertwine.cli.program import main
+from intertwine.combining import METHODS, align_all
+from intertwine.combining._layerwise import Sums
+from intertwine.combining._methods import Settings, _trimmed
+from intertwine.combining._rows import find_layer
+from intertwine.combining._together import placement
+from intertwine.data import load_data
+from intertwine.errors import DataError, InputError
+from intertwine.graph.export import export
+from intertwine.orbit import Pairing
+
+
+class Residual(nn.Module):
+    """Two batch-normed convolutions beside a skip, a grouped one, a strided one, a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.one, self.norm1 = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.two, self.norm2 = nn.Conv2d(8, 8, 3, padding=1, groups=2, bias=False), nn.BatchNorm2d(8)
+        self.down = nn.Conv2d(8, 12, 3, stride=2)
+        self.head = nn.Linear(12, 4)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.stem(x)))
+        x = torch.relu(x + self.norm2(self.two(torch.relu(self.norm1(self.one(x))))))
+        return self.head(torch.relu(self.down(x)).mean((2, 3)))
+
+
+def trained_look(seed):
+    """A network whose batch norms hold the statistics of its inputs."""
+    torch.manual_seed(seed)
+    net = Residual()
+    for _ in range(60):
+        net.train()(torch.randn(32, 3, 9, 9))
+    return net.eval()
+
+
+X = torch.randn(200, 3, 9, 9, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("how", ["layerwise", "average"])
+def test_networks_of_one_orbit_give_the_network(how):
+    net = trained_look(0)
+    symmetry = trace(net, X[:2])
+    others = [act(net, symmetry.sample(seed, parts=("permutation",))) for seed in (1, 2)]
+    result = combine([net, *others], train_data=X, how=how, repair=None if how == "layerwise" else "none")
+    with torch.no_grad():
+        scale = net(X).std()
+        assert (result.model(X) - net(X)).abs().max() < 0.02 * scale  # statistics of 200 inputs and a ridge
+        assert (act(others[0], result.elements[1])(X) - net(X)).abs().max() < 1e-4 * scale
+
+
+def test_without_alignment_the_average_is_another_function():
+    """The control of the test above."""
+    net = trained_look(0)
+    other = act(net, trace(net, X[:2]).sample(1, parts=("permutation",)))
+    mixed = combine([net, other], train_data=X, how="average", align="none", repair="none").model
+    with torch.no_grad():
+        assert (mixed(X) - net(X)).abs().max() > 0.5 * net(X).std()
+
+
+def test_rows_times_matrix_is_the_layer():
+    net = trained_look(0)
+    traced = export(net, (X[:5],))
+    found = [
+        layer
+        for n in traced.graph.nodes
+        if n.op == "call_function" and (layer := find_layer(n, traced.weights))
+    ]
+    assert len(found) == 5
+    inputs = {
+        "stem": X[:5],
+        "two": torch.randn(5, 8, 9, 9),
+        "down": torch.randn(5, 8, 9, 9),
+        "head": torch.randn(5, 12),
+    }
+    for layer in found:
+        name = traced.weights[layer.weight.name].removesuffix(".weight")
+        if name in inputs:
+            module = net.get_submodule(name)
+            made = (layer.rows(inputs[name]) @ layer.matrix(module.weight).mT).movedim(0, 1).flatten(1)
+            shift = 0 if module.bias is None else module.bias
+            torch.testing.assert_close(
+                made + shift, layer.columns(module(inputs[name])), rtol=1e-4, atol=1e-5
+            )
+
+
+def test_sums_solve_ridge_regression():
+    rows, true = torch.randn(500, 6), torch.randn(3, 6)
+    goal, before = rows @ true.T + 2, torch.randn(3, 6)
+    sums = Sums()
+    for part in (slice(0, 200), slice(200, 500)):
+        sums.add(rows[None, part], goal[part])
+    matrix, shift = sums.solve(before[None].double(), 1e-9, centred=True)
+    torch.testing.assert_close(matrix.float(), true, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(shift.float(), torch.full((3,), 2.0), rtol=1e-3, atol=1e-3)
+    mean, variance = sums.output_moments(matrix)
+    made = rows.double() @ matrix.T
+    torch.testing.assert_close(mean, made.mean(0))
+    torch.testing.assert_close(variance, made.var(0, correction=0))
+    pulled, _ = sums.solve(before[None].double(), 1e9, centred=True)
+    torch.testing.assert_close(pulled.float(), before, rtol=1e-3, atol=1e-3)
+
+
+def test_least_squares_beats_the_reset_average_of_unrelated_networks():
+    """What it is for: the outputs of the combined network are nearer to the mean of the outputs."""
+    a, b = trained_look(0), trained_look(1)
+    with torch.no_grad():
+        wanted = (a(X) + b(X)) / 2
+        error = {
+            repair: float((combine([a, b], train_data=X, repair=repair).model(X) - wanted).square().mean())
+            for repair in ("reset", "rescale", "least-squares")
+        }
+    assert error["least-squares"] < 0.5 * min(error["reset"], error["rescale"])
+
+
+def test_shares_lead_from_one_end_to_the_other():
+    a, b = trained_look(0), trained_look(1)
+    with torch.no_grad():
+        near = [combine([a, b], train_data=X, shares=s).model(X) for s in ((1, 0), (0.9, 0.1), (0.1, 0.9))]
+        spread, to_a = float(a(X).var()), [float((y - a(X)).square().mean()) for y in near]
+    assert to_a[0] < 0.05 * spread and to_a[0] < to_a[1] < to_a[2]
+
+
+def test_the_callers_models_stay():
+    a, b = trained_look(0), trained_look(1)
+    before = [copy.deepcopy(m.state_dict()) for m in (a, b)]
+    combine([a, b], train_data=X)
+    for model, state in zip((a, b), before, strict=True):
+        assert all(torch.equal(t, state[name]) for name, t in model.state_dict().items())
+
+
+def test_three_models_are_aligned_consistently():
+    """g_1^-1 g_2 is the same however the models are ordered, up to the place of the first."""
+    net = trained_look(3)
+    symmetry = trace(net, X[:2])
+    planted = [symmetry.sample(seed, parts=("permutation",)) for seed in (5, 6)]
+    models = [net, *(act(net, g) for g in planted)]
+    elements = align_all(models, symmetry, data=X)
+    for g, e in zip(planted, elements[1:], strict=True):
+        forest = Pairing(symmetry, net, net).action.forest
+        for unit in forest.units:
+            if unit.permutes and unit.name != "two":
+                np.testing.assert_allclose(
+                    placement(unit, e) @ placement(unit, g), np.eye(unit.size), atol=1e-9
+                )
+
+
+def test_one_model_twice_returns_it():
+    net = trained_look(0)
+    result = combine([net, copy.deepcopy(net)], train_data=X)
+    assert all(torch.equal(t, net.state_dict()[n]) for n, t in result.model.state_dict().items())
+    assert "one and the same" in result.notes[0]
+
+
+def linear(*values):
+    net = nn.Linear(len(values), 1, bias=False)
+    net.weight.data = torch.tensor([values])
+    return net
+
+
+def test_averages_by_hand():
+    zero, a, b = linear(0.0, 0.0, 0.0), linear(4.0, 1.0, -2.0), linear(2.0, -3.0, -4.0)
+    half = (0.5, 0.5)
+    assert METHODS["task"]([a, b], Settings(half, zero, scale=2.0)).weight.tolist() == [[6.0, -2.0, -6.0]]
+    # ties with everything kept: signs of the sums are +, -, -; 1 disagrees and is left out
+    assert METHODS["ties"]([a, b], Settings(half, zero, density=1.0)).weight.tolist() == [[3.0, -3.0, -3.0]]
+    assert _trimmed(torch.tensor([1.0, -5.0, 2.0, 0.5]), 0.5).tolist() == [0.0, -5.0, 2.0, 0.0]
+    around = METHODS["slerp"]([linear(1.0, 0.0), linear(0.0, 1.0)], Settings(half)).weight
+    torch.testing.assert_close(around, torch.full((1, 2), 0.5**0.5))
+    same = METHODS["slerp"]([a, a], Settings(half)).weight
+    torch.testing.assert_close(same, a.weight)
+
+
+def test_fisher_follows_the_model_that_cares():
+    torch.manual_seed(0)
+    a, b = nn.Linear(2, 2), nn.Linear(2, 2)
+    x = torch.randn(64, 2)
+    mixed = METHODS["fisher"]([a, b], Settings((1.0, 0.0), data=x))
+    torch.testing.assert_close(mixed.weight, a.weight)
+    even = METHODS["fisher"]([a, b], Settings((0.5, 0.5), data=x)).weight
+    assert ((even - a.weight) * (even - b.weight) <= 1e-9).all()  # between the two, entry by entry
+
+
+def test_a_soup_leaves_out_what_spoils_it():
+    data = load_data("digits", limit=200)
+    good = zoo.load_weights(zoo.build("digits-vgg"), zoo.checkpoint("digits-vgg", 0)).eval()
+    bad = zoo.build("digits-vgg").eval()
+    mixed = METHODS["soup"]([bad, good], Settings((0.5, 0.5), data=data))
+    assert all(torch.equal(t, good.state_dict()[n]) for n, t in mixed.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "says"),
+    [
+        (lambda a, b: combine([a], train_data=X), InputError, "at least two"),
+        (lambda a, b: combine([a, nn.Linear(3, 2)], train_data=X), InputError, "other weights"),
+        (lambda a, b: combine([a, b], train_data=torch.randn(9, 5)), InputError, "does not run"),
+        (lambda a, b: combine([a, b]), DataError, "needs inputs"),
+        (lambda a, b: combine([a, b], train_data=X, shares=(1,)), InputError, "1 shares for 2"),
+        (lambda a, b: combine([a, b], train_data=X, shares=(1, -1)), InputError, "parts of a whole"),
+        (lambda a, b: combine([a, b], train_data=X, how="magic"), InputError, "layerwise"),
+        (lambda a, b: combine([a, b], train_data=X, how="task"), InputError, "trained from"),
+        (lambda a, b: combine([a, b, a], train_data=X, how="slerp"), InputError, "two models"),
+    ],
+)
+def test_errors(call, kind, says):
+    with pytest.raises(kind) as info:
+        call(trained_look(0), trained_look(1))
+    assert says in str(info.value)
+
+
+def test_the_command(tmp_path, capsys):
+    out, page = tmp_path / "both.safetensors", tmp_path / "both.html"
+    argv = ["combine", "zoo:digits-vgg", "zoo:digits-vgg", "--weights", "shipped:0", "--weights", "shipped:1",
+            "--data", "digits", "--limit", "300", "--train-data", "digits",
+            "--train-limit", "300", "-o", str(out), "--page", str(page), "--json"]  # fmt: skip
+    assert main(argv) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["accuracy_before"]) == 2 and found["repair"] == "least-squares"
+    stages = {s["name"]: s["accuracy"] for s in found["stages"]}
+    assert found["accuracy_after"] > stages["averaged as they are"] + 0.2
+    assert found["accuracy_after"] > min(found["accuracy_before"]) - 0.1
+    loaded = zoo.load_weights(zoo.build("digits-vgg"), out).eval()
+    from intertwine.data import evaluate
+
+    assert evaluate(loaded, load_data("digits", limit=300)).accuracy == pytest.approx(found["accuracy_after"])
+    assert "Several networks into one" in page.read_text()
