@@ -14,11 +14,10 @@ import numpy as np
 from torch import Tensor, fx, nn
 
 from intertwine.errors import InputError
+from intertwine.merging.limits import Unit
 from intertwine.merging.plan import AxisPlan, MergePlan
 from intertwine.rules import facts
 from intertwine.symmetry import Symmetry
-
-STEPS = 64  # an axis is narrowed by 1/64 of its width at a time
 
 
 @dataclass(frozen=True)
@@ -64,10 +63,11 @@ class Sizes:
         """Size of the whole model."""
         return sum(w.size(removed) for w in self.weights.values())
 
-    def saved(self, axis: str, step: int, removed: Mapping[str, int]) -> float:
-        """What removing `step` more channels of an axis saves."""
-        after = {**removed, axis: removed.get(axis, 0) + step}
-        return sum(w.size(removed) - w.size(after) for w in self.by_axis.get(axis, ()))
+    def saved(self, axes: Sequence[str], step: int, removed: Mapping[str, int]) -> float:
+        """What removing `step` more channels of each of these axes saves."""
+        after = {**removed, **{axis: removed.get(axis, 0) + step for axis in axes}}
+        touched = {id(w): w for axis in axes for w in self.by_axis.get(axis, ())}
+        return sum(w.size(removed) - w.size(after) for w in touched.values())
 
 
 def entry_flops(symmetry: Symmetry) -> dict[str, float]:
@@ -88,38 +88,40 @@ def entry_flops(symmetry: Symmetry) -> dict[str, float]:
     return out
 
 
-def fit_budget(plan: MergePlan, sizes: Sizes, share: float, what: str) -> MergePlan:
-    """The plan cut so that at most `share` of the size is left, at the least total cost."""
+def fit_budget(
+    plan: MergePlan, sizes: Sizes, share: float, what: str, units: Sequence[Unit] | None = None
+) -> MergePlan:
+    """The plan cut so that at most `share` of the size is left, at the least total cost.
+
+    units: which axes are narrowed together, and to which widths; each on its own unless given.
+    """
     if not 0 < share <= 1:
         raise InputError(f"the target is {share}, not a share above 0 and up to 1")
-    removed: dict[str, int] = {a.name: 0 for a in plan.axes}
-    size = full = sizes.total(removed)
+    units = units if units is not None else [Unit((a,)) for a in plan.axes]
+    widths = [unit.size if unit.fixed is None else unit.fixed for unit in units]
+    removed = {a.name: a.size - w for unit, w in zip(units, widths, strict=True) for a in unit.axes}
+    full = sizes.total({})
+    size = sizes.total(removed)
     while size > share * full:
-        best: tuple[float, str, int, float] | None = None
-        for axis in plan.axes:
-            step = min(
-                max(1, (axis.size - removed[axis.name]) // STEPS), len(axis.merges) - removed[axis.name]
-            )
-            if step < 1:
+        best: tuple[float, int, int, float] | None = None
+        for number, unit in enumerate(units):
+            width = unit.below(widths[number]) if unit.fixed is None else None
+            if width is None:
                 continue
-            saved = sizes.saved(axis.name, step, removed)
-            price = _rise(axis, removed[axis.name], step) / max(saved, 1e-9)
+            saved = sizes.saved([a.name for a in unit.axes], widths[number] - width, removed)
+            price = max(unit.cost(width) - unit.cost(widths[number]), 0.0) / max(saved, 1e-9)
             if saved > 0 and (best is None or price < best[0]):
-                best = (price, axis.name, step, saved)
+                best = (price, number, width, saved)
         if best is None:
             raise InputError(
                 f"{share:.0%} of the {what} cannot be reached",
                 so=f"merging everything that can be merged leaves {size / full:.1%}",
                 do="give a larger target",
             )
-        removed[best[1]] += best[2]
-        size -= best[3]
+        _, number, widths[number], saved = best
+        removed |= {a.name: a.size - widths[number] for a in units[number].axes}
+        size -= saved
     return plan.to_widths({a.name: a.size - removed[a.name] for a in plan.axes})
-
-
-def _rise(axis: AxisPlan, at: int, step: int) -> float:
-    before = axis.costs[at - 1] if at else 0.0
-    return max(axis.costs[at + step - 1] - before, 0.0)
 
 
 def uniform_widths(axes: Sequence[AxisPlan], share: float) -> dict[str, int]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from intertwine.errors import InputError
 from intertwine.merging.budget import Sizes, fit_budget
 from intertwine.merging.eliminate import make_up
+from intertwine.merging.limits import Limits, find_units, hold
 from intertwine.merging.places import check_beta, find_axes, find_places, float64_weights, sums_first
 from intertwine.merging.plan import AxisPlan, MergePlan, PlacePlan
 from intertwine.merging.readers import Reading, find_readings, measure_moments, propagate_moments
@@ -37,6 +38,7 @@ class Options:
     repair: str = "weights"
     max_ratio: float = 1.0
     parameters: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
 
     def get(self, name: str) -> str:
         """The value of a parameter of the method (see `merge_method`)."""
@@ -135,10 +137,12 @@ class Planner:
         inputs: Inputs | None = None,
     ) -> None:
         self.model, self.symmetry, self.options = model, symmetry, options
-        chosen = find_axes(symmetry, axes)
+        everything = find_axes(symmetry, axes)
+        chosen = options.limits.kept(everything)
         self.method = find_method(options.method)
         bare = [a for a in chosen if a.group.linear and options.invariant]
         self.rigid = {a.name: "any basis of it does as well, so its channels have no distance" for a in bare}
+        self.rigid |= {a.name: "left alone, as asked" for a in everything if a not in chosen}
         chosen = [a for a in chosen if a not in bare]
         self.rigid |= find_rigid(model, symmetry, chosen, inputs) if check else {}
         self.axes = [a for a in chosen if a.name not in self.rigid]
@@ -159,14 +163,33 @@ class Planner:
     def at_beta(self, beta: float, progress: Progress | None = None) -> MergePlan:
         """Every axis merged up to beta."""
         at_beta = self.method.at_beta
-        return self.finish(at_beta(self, beta, progress) if at_beta else self.whole(progress).cut(beta))
+        if at_beta:
+            self._check_limits()
+            return self.finish(at_beta(self, beta, progress))
+        whole = self.whole(progress)
+        return self.finish(hold(whole.cut(beta), self._by_name, self.options.limits, whole))
 
     def at_share(self, share: float, what: str, progress: Progress | None = None) -> MergePlan:
         """At most `share` of the parameters or FLOPs left."""
         if self.method.at_share:
+            self._check_limits()
             return self.finish(self.method.at_share(self, share, what))
         plan = self.whole(progress)
-        return self.finish(fit_budget(plan, Sizes(self.model, self.symmetry, plan, what), share, what))
+        units = find_units(plan, self._by_name, self.options.limits)
+        sizes = Sizes(self.model, self.symmetry, plan, what)
+        return self.finish(fit_budget(plan, sizes, share, what, units))
+
+    @property
+    def _by_name(self) -> dict[str, Axis]:
+        return {a.name: a for a in self.axes}
+
+    def _check_limits(self) -> None:
+        """A method that merges all axes in turn has no widths to choose from."""
+        if self.options.limits.bind:
+            raise InputError(
+                f"the method {self.options.method} merges all axes in turn and cannot hold widths together",
+                do="use --method moments for --uniform, --multiple and --ratio",
+            )
 
     def sizes(self, what: str) -> Sizes:
         """The size of the model by widths."""

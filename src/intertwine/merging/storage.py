@@ -31,6 +31,7 @@ from intertwine.files import (
 from intertwine.merging.shrink import fix_layers, named_tensors, replace_tensors
 
 FORMAT = "intertwine merged model 1"
+HUGGING_FACE = "intertwine model of Hugging Face 1"  # of save_pretrained, with a recipe beside
 WEIGHTS, RECIPE = "weights.safetensors", "recipe.json"
 _DO = "give a folder that merge wrote, as merge wrote it"
 
@@ -92,16 +93,28 @@ def save_merged(
 def why_not_replace(folder: Path) -> str:
     """Why a folder must be kept: it is not a merged model, or holds something else too; "" if it may go."""
     entries = {entry.name: entry for entry in folder.iterdir()}
-    other = sorted(entries.keys() - {WEIGHTS, RECIPE})
+    listed = hugging_face_files(folder)
+    other = sorted(entries.keys() - ({RECIPE, *listed} if listed else {WEIGHTS, RECIPE}))
     if RECIPE not in entries or other:
         return f"holds {other[0]!r}, which merge did not write" if other else "is not a merged model"
     if any(entry.is_symlink() or not entry.is_file() for entry in entries.values()):
         return "is not a merged model: there are links or folders in it"
     try:
-        read_recipe(folder)
+        if not listed:
+            read_recipe(folder)
     except WeightsError:
         return "is not a merged model"
     return ""
+
+
+def hugging_face_files(folder: str | Path) -> list[str]:
+    """The files of a folder that we wrote for `from_pretrained`; empty for any other folder."""
+    try:
+        found = read_json(Path(folder) / RECIPE)
+    except (OSError, ValueError):
+        return []
+    named = found.get("files") if isinstance(found, dict) and found.get("format") == HUGGING_FACE else None
+    return list(named) if isinstance(named, list) and all(map(_is_text, named)) else []
 
 
 def read_recipe(folder: str | Path) -> MergedRecipe:

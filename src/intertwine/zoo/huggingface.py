@@ -9,8 +9,10 @@ embeddings of both towers), and whatever a model returns is fixed, so they would
 from __future__ import annotations
 
 import inspect
+import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -99,7 +101,7 @@ _FAMILIES: dict[str, dict[str, Any]] = {
 }
 # A family whose config keeps its size under names that are not in the tables is refused beyond this.
 _LARGEST = 100_000_000
-_HEADS = (
+HEADS = (
     "AutoModelForSpeechSeq2Seq",
     "AutoModelForObjectDetection",
     "AutoModelForMaskGeneration",
@@ -187,7 +189,7 @@ def keep_predictions(module: nn.Module, args: Any, output: Any) -> Any:
 
 def class_of(transformers: Any, config: Any) -> Any:
     """The model class with the most telling head; of several (deit, with and without teacher) the first."""
-    mappings = (getattr(transformers, name)._model_mapping for name in _HEADS)
+    mappings = (getattr(transformers, name)._model_mapping for name in HEADS)
     found = next(mapping[type(config)] for mapping in mappings if type(config) in mapping)
     return found[0] if isinstance(found, (tuple, list)) else found
 
@@ -271,3 +273,18 @@ _EXAMPLES: dict[str, Callable[[Any], Tensor]] = {
     "input_features": _spectrum,
     "input_values": _waveform,
 }
+
+
+@contextmanager
+def quietly(transformers: Any) -> Iterator[None]:
+    """Without progress bars and reports on stdout or stderr: what matters is raised."""
+    log = logging.getLogger("transformers")
+    level, bars = log.level, transformers.utils.logging.is_progress_bar_enabled()
+    log.setLevel(logging.ERROR)
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        if bars:
+            transformers.utils.logging.enable_progress_bar()

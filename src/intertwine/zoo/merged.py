@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from intertwine.errors import InputError, ModelError, WeightsError
-from intertwine.merging.storage import MergedRecipe, hash_of, load_merged
+from intertwine.merging.storage import MergedRecipe, hash_of, hugging_face_files, load_merged
 from intertwine.zoo.sources import Source, resolve, runs_code
 
 
@@ -20,6 +20,8 @@ def load(path: str | Path, *, run_code: bool = False, source: str | None = None)
     A model that was made by `file.py:factory` is rebuilt by running that file, from wherever it was at the
     merge; that must be allowed with `run_code`. `source` names the factory anew: "new/place.py:factory".
     """
+    if hugging_face_files(path):
+        return resolve(f"hf:{Path(path).absolute()}", run_code=run_code).model
     built: list[Source] = []
 
     def build(recipe: MergedRecipe) -> nn.Module:

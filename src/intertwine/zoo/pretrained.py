@@ -8,7 +8,6 @@ head predicts, as the toys do (`huggingface.py`).
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -22,7 +21,7 @@ from intertwine.reading import parsing, read_text, user_path
 from intertwine.text import first_line, quoted
 from intertwine.vision_shim import import_transformers
 from intertwine.zoo.hub import offline
-from intertwine.zoo.huggingface import build_hf, call_of, class_of, keep_predictions
+from intertwine.zoo.huggingface import build_hf, call_of, class_of, keep_predictions, quietly
 from intertwine.zoo.sources import Source, Wanted
 from intertwine.zoo.vision import statistics_text
 
@@ -52,7 +51,7 @@ def hf_source(spec: str, wanted: Wanted) -> Source:
 
 def _from_folder(spec: str, place: str | Path, wanted: Wanted, folder: Path | None) -> Source:
     transformers = import_transformers()
-    with _transformers_errors(spec, isinstance(place, Path)), _quietly(transformers):
+    with _transformers_errors(spec, isinstance(place, Path)), quietly(transformers):
         with nullcontext() if folder is None else offline():
             config = _config(transformers, place, wanted)
             loader = _class(transformers, config, wanted)
@@ -178,18 +177,3 @@ def _transformers_errors(spec: str, local: bool) -> Iterator[None]:
             so="nothing was loaded",
             do="check the name and the network, or fetch it elsewhere and give hf:DIR",
         ) from error
-
-
-@contextmanager
-def _quietly(transformers: Any) -> Iterator[None]:
-    """Without progress bars and reports on stdout or stderr: what matters is raised."""
-    log = logging.getLogger("transformers")
-    level, bars = log.level, transformers.utils.logging.is_progress_bar_enabled()
-    log.setLevel(logging.ERROR)
-    transformers.utils.logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        log.setLevel(level)
-        if bars:
-            transformers.utils.logging.enable_progress_bar()

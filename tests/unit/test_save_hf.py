@@ -1,0 +1,163 @@
+"""save_pretrained in, from_pretrained out: merged models load and generate without intertwine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import intertwine
+from intertwine import trace, verify
+from intertwine.errors import InputError, NotFound
+from intertwine.merging import Options, Planner, apply_merge
+from intertwine.merging.limits import Limits, layer_key
+from intertwine.zoo import Source, resolve
+from intertwine.zoo.config_fields import config_key, narrowed_config
+from intertwine.zoo.save import CODE, save
+
+pytest.importorskip("transformers")
+
+FAMILIES = ["gpt2", "llama", "bert", "vit", "t5", "mistral", "qwen2"]
+# In a process of its own; torchvision may lack its compiled operators, which transformers would trip over.
+LOADER = """
+import sys, torch, json
+library = torch.library.Library("torchvision", "FRAGMENT")
+for name in ("nms", "qnms"):
+    library.define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+import transformers
+folder, head = sys.argv[1:3]
+model = getattr(transformers, head).from_pretrained(folder, trust_remote_code=len(sys.argv) > 3).eval()
+saved = torch.load(folder + "/../expected.pt")
+with torch.no_grad():
+    out = model(*saved["example"], **saved["kwargs"])
+error = float((out["logits"] - saved["logits"]).abs().max())
+tokens = 0
+if model.can_generate():
+    ids = saved["example"][0] if saved["example"] else saved["kwargs"]["input_ids"]
+    tokens = model.generate(ids, max_new_tokens=4, do_sample=False, pad_token_id=0).shape[1]
+clean = not any(name.split(".")[0] == "intertwine" for name in sys.modules)
+print(json.dumps({"error": error, "tokens": tokens, "clean": clean, "class": type(model).__name__}))
+"""
+
+
+def load_elsewhere(folder: Path, head: str, *flags: str) -> dict[str, Any]:
+    command = [sys.executable, "-c", LOADER, str(folder), head, *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def planner_of(source: Source, **limits: Any) -> Planner:
+    symmetry = trace(source.model, source.example, source.kwargs)
+    options = Options(limits=Limits(**limits))
+    return Planner(source.model, symmetry, options, inputs=(source.example, source.kwargs))
+
+
+def expect(small: torch.nn.Module, source: Source, folder: Path) -> None:
+    """What the merged model computes, for another process to compare."""
+    with torch.no_grad():
+        logits = small(*source.example, **source.kwargs)["logits"]
+    saved = {"example": source.example, "kwargs": source.kwargs, "logits": logits}
+    torch.save(saved, folder / "expected.pt")
+
+
+def auto_class(family: str) -> str:
+    heads = {"bert": "AutoModelForMaskedLM", "vit": "AutoModelForImageClassification"}
+    heads["t5"] = "AutoModelForSeq2SeqLM"
+    return heads.get(family, "AutoModelForCausalLM")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_save_merge_load_generate(family: str, tmp_path: Path) -> None:
+    sizes = "hidden=160" if family == "vit" else "layers=2&hidden=160&vocabulary=40"
+    toy = resolve(f"hf:{family}?{sizes}")
+    toy.model.save_pretrained(tmp_path / "in")  # type: ignore[operator]
+    source = resolve(f"hf:{tmp_path / 'in'}")
+    assert verify(source.model, source.example, kwargs=source.kwargs).max_error < 1e-10
+    axes = [a for a in trace(source.model, source.example, source.kwargs).axes if a.mergeable]
+    plan = planner_of(source, uniform=config_key(source.model, axes)).at_share(0.7, "parameters")
+    small = apply_merge(source.model, plan)
+    save(small, source, tmp_path / "out", {"method": plan.method})
+    expect(small, source, tmp_path)
+    before, after = (sum(p.numel() for p in m.parameters()) for m in (source.model, small))
+    assert after <= 0.7 * before
+    assert not (tmp_path / "out" / CODE).exists()
+    found = load_elsewhere(tmp_path / "out", auto_class(family))
+    assert found["error"] < 1e-5
+    assert found["clean"]
+    assert found["tokens"] > 1 or family in ("bert", "vit")
+    # negative control: the untouched model computes something else
+    with torch.no_grad():
+        whole = source.model(*source.example, **source.kwargs)["logits"]
+        again = intertwine.load(tmp_path / "out")(*source.example, **source.kwargs)["logits"]
+    assert float((whole - again).abs().max()) > 1e-4
+
+
+def test_widths_that_no_config_can_say(tmp_path: Path) -> None:
+    """Every layer its own width: a small module beside the config, which runs only where it is allowed."""
+    source = resolve("hf:gpt2?layers=2&hidden=96")
+    planner = planner_of(source, ratios={"h.0.mlp.*": 0.5, "h.1.mlp.*": 0.25})
+    small = apply_merge(source.model, planner.at_share(1.0, "parameters"))
+    assert narrowed_config(source.model, {n: tuple(p.shape) for n, p in small.named_parameters()}) is None
+    out = save(small, source, tmp_path / "out")
+    assert (out / CODE).is_file()
+    expect(small, source, tmp_path)
+    found = load_elsewhere(out, "AutoModelForCausalLM", "trust")
+    assert found["error"] < 1e-5
+    assert found["tokens"] > 1
+    assert found["class"] == "NarrowGPT2LMHeadModel"
+    with pytest.raises(InputError, match="run-code"):
+        intertwine.load(out)
+    again = intertwine.load(out, run_code=True)
+    with torch.no_grad():
+        both = [m(*source.example)["logits"] for m in (small, again)]
+    assert torch.allclose(*both, atol=1e-5)
+
+
+def test_an_existing_folder_is_kept_unless_it_is_ours(tmp_path: Path) -> None:
+    source = resolve("hf:bert?layers=1")
+    save(source.model, source, tmp_path / "out")
+    save(source.model, source, tmp_path / "out")
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"notes\.txt"):
+        save(source.model, source, tmp_path / "out")
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+
+
+def test_tokenizers_go_along(tmp_path: Path) -> None:
+    toy = resolve("hf:bert?layers=1")
+    toy.model.save_pretrained(tmp_path / "in")  # type: ignore[operator]
+    for name in ("tokenizer.json", "vocab.txt", "special_tokens_map.json"):
+        (tmp_path / "in" / name).write_text("{}")
+    source = resolve(f"hf:{tmp_path / 'in'}")
+    out = save(source.model, source, tmp_path / "out")
+    assert {"tokenizer.json", "vocab.txt", "special_tokens_map.json"} <= {p.name for p in out.iterdir()}
+
+
+def test_limits_hold() -> None:
+    """Multiples, ratios and axes left alone, with and without a budget."""
+    source = resolve("hf:llama?layers=3&hidden=96")
+    widths = planner_of(source, multiple=8).at_share(0.8, "parameters").complexity
+    assert all(width % 8 == 0 for width in widths.values())
+    assert min(widths.values()) < 96
+    uniform = planner_of(source, multiple=16, uniform=layer_key).at_share(0.8, "parameters").complexity
+    assert len(set(uniform.values())) == 1
+    assert set(uniform.values()) < {16, 32, 48, 64, 80}
+    ratios = planner_of(source, ratios={"layers.1.mlp.*": 0.5}).at_share(1.0, "parameters").complexity
+    assert sorted(ratios.values()) == [48, 96, 96]
+    ignored = planner_of(source, ignore=("layers.0.*",))
+    assert len(ignored.at_share(0.9, "parameters").complexity) == 2
+    assert "as asked" in next(iter(ignored.rigid.values()))
+    at_beta = planner_of(source, uniform=layer_key, multiple=8).at_beta(0.5).complexity
+    assert len(set(at_beta.values())) == 1
+    assert all(width % 8 == 0 for width in at_beta.values())
+    with pytest.raises(NotFound, match="nothing"):
+        planner_of(source, ignore=("nothing.*",))
+    with pytest.raises(InputError, match="ratio"):
+        Limits(ratios={"mlp": 1.0})
