@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from intertwine import numbers
-from intertwine.cli.align import check_same_graph
 from intertwine.cli.arguments import (
     Checked,
     add_data_arguments,
@@ -97,7 +96,6 @@ def run(args: argparse.Namespace) -> int | None:
         raise InputError(f"cannot write {args.output}", do="give a name that ends in .safetensors")
     weights = args.weights or [None] * len(args.models)
     sources = [load_side(args, m, w) for m, w in zip(args.models, weights, strict=True)]
-    check_same_graph(args.models, sources)
     base = load_side(args, args.models[0], args.base).model if args.base else None
     data = load_dataset(args) if args.data is not None else None
     train = _train_data(args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any
 
-from intertwine.report.cells import format_cell
+from intertwine.cells import format_cell
 from intertwine.report.page import Page
 
 if TYPE_CHECKING:

@@ -85,12 +85,12 @@ def find_layer(node: fx.Node, weights: Any) -> SolvableLayer | None:
 
 def _convolution(node: fx.Node) -> tuple[Any, Any, Any, int]:
     given: dict[int, Any] = dict(enumerate(node.args))
-    named = node.kwargs
+    named: dict[str, Any] = dict(node.kwargs)
     return (
         given.get(3, named.get("stride", 1)),
         given.get(4, named.get("padding", 0)),
         given.get(5, named.get("dilation", 1)),
-        int(given.get(6, named.get("groups", 1))),
+        int(given.get(6) or named.get("groups") or 1),
     )
 
 

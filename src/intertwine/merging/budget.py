@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor, fx, nn
 
 from intertwine.errors import InputError
-from intertwine.merging.limits import Unit
+from intertwine.merging.limits import Together
 from intertwine.merging.plan import AxisPlan, MergePlan
 from intertwine.rules import facts
 from intertwine.symmetry import Symmetry
@@ -89,7 +89,7 @@ def entry_flops(symmetry: Symmetry) -> dict[str, float]:
 
 
 def fit_budget(
-    plan: MergePlan, sizes: Sizes, share: float, what: str, units: Sequence[Unit] | None = None
+    plan: MergePlan, sizes: Sizes, share: float, what: str, units: Sequence[Together] | None = None
 ) -> MergePlan:
     """The plan cut so that at most `share` of the size is left, at the least total cost.
 
@@ -97,7 +97,7 @@ def fit_budget(
     """
     if not 0 < share <= 1:
         raise InputError(f"the target is {share}, not a share above 0 and up to 1")
-    units = units if units is not None else [Unit((a,)) for a in plan.axes]
+    units = units if units is not None else [Together((a,)) for a in plan.axes]
     widths = [unit.size if unit.fixed is None else unit.fixed for unit in units]
     removed = {a.name: a.size - w for unit, w in zip(units, widths, strict=True) for a in unit.axes}
     full = sizes.total({})

@@ -78,7 +78,7 @@ def matches(pattern: str, name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Unit:
+class Together:
     """Axes of one size that are narrowed together. fixed: the width that a ratio asks for, or None."""
 
     axes: tuple[AxisPlan, ...]
@@ -112,7 +112,7 @@ class Unit:
         return sum(a.costs[merges - 1] for a in self.axes) if merges else 0.0
 
 
-def find_units(plan: MergePlan, axes: Mapping[str, Axis], limits: Limits) -> list[Unit]:
+def find_units(plan: MergePlan, axes: Mapping[str, Axis], limits: Limits) -> list[Together]:
     """The axes of a plan, those together that must have one width."""
     groups: dict[str, list[AxisPlan]] = {}
     for part in plan.axes:
@@ -121,10 +121,10 @@ def find_units(plan: MergePlan, axes: Mapping[str, Axis], limits: Limits) -> lis
     units = []
     for parts in groups.values():
         ratios = {limits.ratio_of(a.name) for a in parts} - {None}
-        unit = Unit(tuple(parts), limits.multiple)
+        unit = Together(tuple(parts), limits.multiple)
         if ratios:
             wanted = round(unit.size * (1 - min(r for r in ratios if r is not None)))
-            unit = Unit(unit.axes, unit.multiple, max(unit.rounded(wanted), unit.least))
+            unit = Together(unit.axes, unit.multiple, max(unit.rounded(wanted), unit.least))
         units.append(unit)
     return units
 

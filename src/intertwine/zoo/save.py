@@ -17,10 +17,10 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from intertwine.data.vision_shim import import_transformers
 from intertwine.errors import WeightsError
 from intertwine.files import replacing_folder, write_bytes
 from intertwine.merging.storage import HUGGING_FACE, RECIPE, save_merged, why_not_replace
+from intertwine.vision_shim import import_transformers
 from intertwine.zoo.config_fields import narrowed_config
 from intertwine.zoo.huggingface import HEADS, quietly
 from intertwine.zoo.sources import Source
@@ -91,7 +91,7 @@ def _write_with_code(small: Any, source: Source, beside: Path) -> None:
         for n, p in small.named_parameters(remove_duplicate=False)
         if p.shape != before[n].shape
     }
-    config = copy.deepcopy(source.model.config)
+    config: Any = copy.deepcopy(source.model.config)
     config.narrow = {"shapes": shapes, "attributes": _changed_attributes(source.model, small)}
     name = f"Narrow{base}"
     copied = copy.deepcopy(small)
