@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from intertwine.errors import InputError, IntertwineError, Unsupported
 from intertwine.numbers import count
-from intertwine.vision_shim import import_transformers
-from intertwine.zoo.hub import offline
+from intertwine.vision_shim import import_transformers, offline
 from intertwine.zoo.vision import not_found
 
 _VOCABULARY, _TOKENS, _IMAGE, _PATCH, _LAYERS, _FRAMES = 101, 12, 64, 16, 2, 16

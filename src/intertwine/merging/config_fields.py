@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from intertwine.symmetry import Axis
-from intertwine.zoo.hub import offline
+from intertwine.vision_shim import offline
 
 Path = tuple[str | int, ...]
 Shapes = dict[str, tuple[int, ...]]
@@ -36,7 +36,8 @@ def shapes_of(model_class: Any, config: Any) -> Shapes | None:
 def governed(model: nn.Module, sizes: Iterable[int]) -> dict[Path, list[Dim]]:
     """Config number -> the dimensions that change with it; tried if it divides one of `sizes`."""
     wanted = set(sizes)
-    model_class, config = type(model), copy.deepcopy(model.config)
+    model_class = type(model)
+    config: Any = copy.deepcopy(model.config)
     base = shapes_of(model_class, config)
     if base is None:
         return {}
@@ -81,7 +82,7 @@ def narrowed_config(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> 
         return None
     target = {name: shape for name, shape in shapes.items() if name in base}
     changed = {(n, d): (base[n][d], target[n][d]) for n, d in _differing(base, target)}
-    config = copy.deepcopy(model.config)
+    config: Any = copy.deepcopy(model.config)
     if not changed:
         return config
     numbers: dict[Path, int] = {}
