@@ -49,7 +49,7 @@ $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 	touch $@
 
 $(FULL): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[vision,text,rl,train,distributed,dev]'
+	$(PIP) -e '.[vision,text,rl,train,onnx,distributed,dev]'
 	touch $@ $(CORE)
 
 clean:

@@ -14,6 +14,8 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -102,3 +104,16 @@ def import_transformers() -> Any:
     except ModuleNotFoundError as error:
         raise MissingExtra("transformers is not installed", do='pip install "intertwine[text]"') from error
     return transformers
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Nothing inside reaches for the hub: a config may name a pretrained backbone."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
+from intertwine import numbers
 from intertwine.cli.arguments import (
+    Checked,
     add_data_arguments,
     add_model_arguments,
     any_text,
@@ -13,10 +16,11 @@ from intertwine.cli.arguments import (
     load_dataset,
     load_model,
     load_train_split,
+    most,
     output_path,
     share,
 )
-from intertwine.cli.output import write_text
+from intertwine.cli.output import say, write_text
 from intertwine.cli.registered import registered
 from intertwine.cli.showing import bar, show
 from intertwine.errors import InputError
@@ -28,14 +32,18 @@ _EPILOG = """examples:
   intertwine merge torchvision:resnet18 --weights r18.pth --axes 'layer[34].*' --target-flops 0.7 -o small
   intertwine merge zoo:tiny10 --weights t.safetensors --max-drop 0.01 --data parquet:test.parquet \\
       --normalize cifar10-legacy -o small
+  intertwine merge hf:DIR --target-params 0.8 --uniform --multiple 8 --data text:a.txt --context 64 -o small
+  intertwine merge hf:DIR --ratio 'mlp.*=0.5' --ignore 'layers.0.*' -o small
 
 With moments, beta is the relative error that each axis may reach; the moments are propagated through the
 graph without data.
 --paper is Iterative Feature Merging as released (ifm, interleaved, batch-norm parameters summed).
-OUT holds weights.safetensors and recipe.json; intertwine.load(OUT) gives the model back.
+OUT is written in the form that the model came in: of hf:DIR, a folder that from_pretrained reads without
+intertwine (--uniform lets config.json say the widths; without it a small modeling_narrow.py does, and loading
+needs trust_remote_code); of any other, weights.safetensors and recipe.json. intertwine.load(OUT) reads both.
 """
 _GOALS = ("beta", "target_params", "target_flops", "max_drop")
-_OPTIONS = ("method", "paper", "repair", "max_ratio", "axes")
+_OPTIONS = ("method", "paper", "repair", "max_ratio", "axes", "ignore", "ratio", "uniform", "multiple")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -83,7 +91,31 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="PATTERN",
         help="only axes that match, 'layer[34].*'",
     )
+    parser.add_argument(
+        "--ignore",
+        type=any_text,
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="leave matching axes alone",
+    )
+    parser.add_argument(
+        "--ratio",
+        type=pattern_shares,
+        action="append",
+        default=[],
+        metavar="PATTERN=SHARE",
+        help="merge away this share of matching axes, 'mlp.*=0.5'",
+    )
+    parser.add_argument(
+        "--uniform", action="store_true", help="one width for all layers that share a number of the config"
+    )
+    parser.add_argument("--multiple", type=most(4096), default=1, metavar="N", help="of which widths are (1)")
     parser.add_argument("-o", "--out", type=output_path, metavar="OUT", help="folder for the smaller model")
+    parser.add_argument(
+        "--export", choices=("torch", "onnx"), help="also write OUT.pt2 or OUT.onnx, if it computes the same"
+    )
+    parser.add_argument("--latency", action="store_true", help="time a call before and after, here")
     parser.add_argument("--plan", type=output_path, metavar="FILE", help="write the plan as JSON")
     add_data_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -94,7 +126,9 @@ def run(args: argparse.Namespace) -> int:
     """Load, merge, save, print."""
     from intertwine.files import assert_folder_replaceable
     from intertwine.merging import PAPER_BETAS, merge, merge_betas
+    from intertwine.merging.deploy import export_model, latency
     from intertwine.merging.storage import why_not_replace
+    from intertwine.zoo import save_model
 
     if args.max_drop is not None and args.data is None:
         raise InputError("--max-drop needs data to measure accuracy on", do="give --data")
@@ -104,7 +138,11 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--betas makes many models, OUT holds one", do="leave out -o, or choose one --beta")
     if args.out:
         assert_folder_replaceable(args.out, why_not_replace)
+    if args.export and not args.out:
+        raise InputError("--export writes beside OUT", do="give -o OUT")
     source = load_model(args)
+    call = (source.example, source.kwargs)
+    args.ratio = dict(args.ratio)
     options = {name: getattr(args, name) for name in (*_OPTIONS, *registered()["parameters"])}
     options |= {"kwargs": source.kwargs, "data": load_dataset(args) if args.data is not None else None}
     if args.repair == "data":
@@ -119,9 +157,29 @@ def run(args: argparse.Namespace) -> int:
     if args.plan:
         write_text(args.plan, result.plan.to_json())
     if args.out:
-        result.save(args.out, source.name, input=args.input)
-    show(args, result, {"out": args.out} if args.out else {})
+        save_model(result.model, source, args.out, result.details(args.input))
+    more: dict[str, Any] = {"out": args.out} if args.out else {}
+    if args.export:
+        more["export"] = export_model(result.model, *call, args.out, args.export).to_dict()
+    if args.latency:
+        more["latency_before"] = latency(source.model, *call)
+        more["latency_after"] = latency(result.model, *call)
+    show(args, result, more)
+    if not args.json:
+        for name, value in more.items():
+            say(f"{name}: {value}")
     return 0
+
+
+def _pattern_share(text: str) -> tuple[str, float]:
+    """PATTERN=SHARE."""
+    pattern, _, share = text.rpartition("=")
+    if not pattern:
+        raise InputError(f"{text!r} is not PATTERN=SHARE", do="write 'mlp.*=0.5'")
+    return pattern, numbers.below_one(share)
+
+
+pattern_shares = Checked(_pattern_share)
 
 
 def _methods() -> str:

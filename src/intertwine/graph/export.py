@@ -7,6 +7,7 @@ copied first: its weights, mode, hooks and gradients are never touched.
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
@@ -61,6 +62,26 @@ def load_program(path: Path) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]
     for name in ("train", "eval"):  # methods that only raise; the graph has one mode
         vars(module).pop(name, None)
     return module, tuple(args), dict(kwargs)
+
+
+def export_program(
+    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], *, path: Path, free_batch: bool
+) -> None:
+    """Write `model` as an exported program (.pt2); free_batch: for any number of inputs at once."""
+    shapes = free_shapes(model, args, kwargs) if free_batch else None
+    with torch.no_grad(), _quiet():
+        program = torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=shapes, strict=False)
+        torch.export.save(program, path)
+
+
+def free_shapes(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Argument -> its first dimension is free, as exporters ask for it."""
+    given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    auto = torch.export.Dim.AUTO
+    return {
+        name: {0: auto} if isinstance(value, torch.Tensor) and value.dim() else None
+        for name, value in given.items()
+    }
 
 
 def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Traced:

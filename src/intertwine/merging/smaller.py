@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from intertwine.data import evaluate
+from intertwine.data import Evaluation, evaluate
 from intertwine.data.batches import Batches
 from intertwine.errors import InputError
 from intertwine.graph.example import Example
+from intertwine.merging.config_fields import config_key
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner
+from intertwine.merging.limits import Limits, layer_key
 from intertwine.merging.places import check_beta
 from intertwine.merging.plan import MergePlan
 from intertwine.merging.registry import all_parameters, find_method
@@ -41,14 +44,29 @@ class Merged(Result):
     parameters_after: int
     flops_before: int
     flops_after: int
-    accuracy_before: float | None
-    accuracy_after: float | None
+    evaluation_before: Evaluation | None
+    evaluation_after: Evaluation | None
     seconds: float
+
+    @property
+    def accuracy_before(self) -> float | None:
+        """Of the model itself."""
+        return _accuracy(self.evaluation_before)
+
+    @property
+    def accuracy_after(self) -> float | None:
+        """Of the smaller model."""
+        return _accuracy(self.evaluation_after)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `intertwine merge --json` prints it."""
         plan = self.plan
-        numbers = {name: value for name, value in vars(self).items() if name not in ("model", "plan")}
+        left_out = ("model", "plan", "evaluation_before", "evaluation_after")
+        numbers = {name: value for name, value in vars(self).items() if name not in left_out}
+        for when in ("before", "after"):
+            found = getattr(self, f"evaluation_{when}")
+            numbers[f"accuracy_{when}"] = _accuracy(found)
+            numbers[f"evaluation_{when}"] = None if found is None else found.to_dict()
         return {
             **numbers, "complexity": plan.complexity, "merges": plan.merges, "method": plan.method,
             "repair": plan.repair, "left_alone": dict(plan.left_alone),
@@ -69,8 +87,13 @@ class Merged(Result):
             return super().save(path)
         if not source:
             raise InputError("a folder needs to say how the original is made", do='give source="zoo:vgg16"')
-        details = {"input": input, "method": self.plan.method, "widths": self.plan.complexity}
-        return save_merged(self.model, path, source, {**details, "left_alone": dict(self.plan.left_alone)})
+        return save_merged(self.model, path, source, self.details(input))
+
+    def details(self, input: str | None = None) -> dict[str, Any]:
+        """What is kept with a saved model."""
+        plan = self.plan
+        known = {"input": input, "method": plan.method, "widths": plan.complexity}
+        return {**known, "left_alone": dict(plan.left_alone)}
 
     def remarks(self) -> list[str]:
         """What was left alone and why, and what it costs."""
@@ -81,8 +104,11 @@ class Merged(Result):
         ):
             share = f"{before:,} -> {after:,} ({after / before:.1%})" if before else "none counted"
             lines.append(f"{what}: {share}")
-        if self.accuracy_before is not None:
-            lines.append(f"accuracy: {self.accuracy_before:.2%} -> {self.accuracy_after:.2%}")
+        if self.evaluation_before is not None and self.evaluation_before.inputs:
+            if self.evaluation_before.tokens or self.accuracy_before is None:
+                lines += [f"before: {self.evaluation_before}", f"after: {self.evaluation_after}"]
+            else:
+                lines.append(f"accuracy: {self.accuracy_before:.2%} -> {self.accuracy_after:.2%}")
         return lines
 
 
@@ -122,6 +148,10 @@ def merge(
     repair: str | None = None,
     max_ratio: float = 1.0,
     axes: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
+    ratio: Mapping[str, float] | None = None,
+    uniform: bool = False,
+    multiple: int = 1,
     progress: Progress | None = None,
     **parameters: str | None,
 ) -> Merged:
@@ -132,6 +162,10 @@ def merge(
     repair="data" measures on `train_data` (or on `data`; labels are not used). parameters: those of the
     method, such as order, distance and norm. paper: the source's method as released. The caller's model is
     not touched.
+
+    ignore: patterns of axes to leave alone. ratio: pattern -> the share of an axis to merge away, whatever
+    the goal. multiple: widths are multiples of it. uniform: one width for all layers that share a number of
+    the model's config (of layers of one kind, where there is no config), chosen by what all of them cost.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -149,7 +183,10 @@ def merge(
     if beta is not None:
         check_beta(beta)
     options = _options(method, paper, repair, max_ratio, parameters)
-    job = _Job(model, inputs, kwargs, data, train_data, symmetry, options, axes, progress)
+    limits = Limits(None, multiple, tuple(ignore), dict(ratio or {}))
+    job = _Job(model, inputs, kwargs, data, train_data, symmetry, options, axes, progress, limits, uniform)
+    if ratio and not given:
+        given = {"target_params": 1.0}  # the ratios are the goal
     return job.measured(job.plan(**given))
 
 
@@ -167,6 +204,10 @@ def merge_betas(
     repair: str | None = None,
     max_ratio: float = 1.0,
     axes: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
+    ratio: Mapping[str, float] | None = None,
+    uniform: bool = False,
+    multiple: int = 1,
     progress: Progress | None = None,
     **parameters: str | None,
 ) -> MergeCurve:
@@ -174,7 +215,8 @@ def merge_betas(
     for beta in betas:
         check_beta(beta)
     options = _options(method, paper, repair, max_ratio, parameters)
-    job = _Job(model, inputs, kwargs, data, train_data, symmetry, options, axes, progress)
+    limits = Limits(None, multiple, tuple(ignore), dict(ratio or {}))
+    job = _Job(model, inputs, kwargs, data, train_data, symmetry, options, axes, progress, limits, uniform)
     return MergeCurve(tuple(betas), tuple(job.measured(job.plan(beta=beta)) for beta in betas))
 
 
@@ -201,6 +243,7 @@ class _Job:
     def __init__(
         self, model: nn.Module, inputs: Any, kwargs: Mapping[str, Any] | None, data: Any, train_data: Any,
         symmetry: Symmetry | None, options: Options, axes: Sequence[str] | None, progress: Progress | None,
+        limits: Limits, uniform: bool,
     ) -> None:  # fmt: skip
         self.start = time.perf_counter()
         self.model, self.data, self.progress = model, data, progress
@@ -213,6 +256,11 @@ class _Job:
                 raise InputError("repair by data needs data", do="give data or train_data")
             self.batches = [x for x, _ in Batches(calibration, batch=100, limit=_MEASURED)]
         symmetry = symmetry or trace(model, *self.call)
+        if uniform:
+            known = hasattr(model, "config") and hasattr(type(model), "_from_config")
+            mergeable = [a for a in symmetry.axes if a.mergeable]
+            limits = replace(limits, uniform=config_key(model, mergeable) if known else layer_key)
+        options = replace(options, limits=limits)
         self.planner = Planner(model, symmetry, options, axes, self.batches, True, self.call)
 
     def plan(
@@ -232,6 +280,9 @@ class _Job:
     def _within_drop(self, drop: float) -> MergePlan:
         """The fewest parameters, by bisection, whose accuracy is within `drop` of the original's."""
         low, high, best = 0.0, 1.0, self.planner.at_share(1.0, "parameters")
+        whole = _accuracy(self.evaluation)
+        if whole is None:
+            raise InputError("max_drop is about accuracy, and this model predicts nothing of these data")
         for _ in range(_MAX_DROP_STEPS):
             middle = (low + high) / 2
             try:
@@ -239,8 +290,8 @@ class _Job:
             except InputError:  # cannot be reached
                 low = middle
                 continue
-            accuracy = self._accuracy(self._build(plan), f"{middle:.1%} of the parameters") or 0.0
-            if accuracy >= (self.accuracy or 0.0) - drop:
+            found = self._evaluate(self._build(plan), f"{middle:.1%} of the parameters")
+            if (_accuracy(found) or 0.0) >= whole - drop:
                 high, best = middle, plan
             else:
                 low = middle
@@ -251,7 +302,7 @@ class _Job:
         small = self._build(plan)
         return Merged(
             small, plan, _size(self.model), _size(small), flops_of(self.model, *self.call),
-            flops_of(small, *self.call), self.accuracy, self._accuracy(small, "the smaller model"),
+            flops_of(small, *self.call), self.evaluation, self._evaluate(small, "the smaller model"),
             time.perf_counter() - self.start,
         )  # fmt: skip
 
@@ -261,18 +312,23 @@ class _Job:
         return small if self.batches is None else reestimate_norms(small, self.batches, self.model, plan)
 
     @cached_property
-    def accuracy(self) -> float | None:
+    def evaluation(self) -> Evaluation | None:
         """Of the model itself."""
-        return self._accuracy(self.model, "the model")
+        return self._evaluate(self.model, "the model")
 
-    def _accuracy(self, model: nn.Module, what: str) -> float | None:
+    def _evaluate(self, model: nn.Module, what: str) -> Evaluation | None:
         if self.data is None:
             return None
         total = len(self.data) if hasattr(self.data, "__len__") else 0
-        return evaluate(model, self.data, progress=self._advance(total, f"evaluating {what}")).accuracy
+        advance = self._advance(total, f"evaluating {what}")
+        return evaluate(model, self.data, progress=advance, reference=self.model)
 
     def _advance(self, total: int, what: str) -> Callable[[int], None] | None:
         return counted(self.progress, total, what)
+
+
+def _accuracy(found: Evaluation | None) -> float | None:
+    return None if found is None or math.isnan(found.accuracy) else found.accuracy
 
 
 def _size(model: nn.Module) -> int:

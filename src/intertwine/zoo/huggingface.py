@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from intertwine.errors import InputError, IntertwineError, Unsupported
 from intertwine.numbers import count
-from intertwine.vision_shim import import_transformers
-from intertwine.zoo.hub import offline
+from intertwine.vision_shim import import_transformers, offline
 from intertwine.zoo.vision import not_found
 
 _VOCABULARY, _TOKENS, _IMAGE, _PATCH, _LAYERS, _FRAMES = 101, 12, 64, 16, 2, 16
@@ -145,6 +144,10 @@ def build_hf(name: str) -> Built:
             model_class = class_of(transformers, config)
             _assert_small(model_class, config, family)
             model = model_class._from_config(config)
+        generation = getattr(model, "generation_config", None)
+        if generation is not None and getattr(config, "is_encoder_decoder", False):
+            # Some configs have no such field of their own, and `generate` asks for it.
+            generation.decoder_start_token_id = generation.decoder_start_token_id or 1
         model.register_forward_hook(keep_predictions)
         example, kwargs = call_of(model, config)
     except IntertwineError:

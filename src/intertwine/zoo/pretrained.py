@@ -19,8 +19,7 @@ from intertwine.data.preparation import Preparation
 from intertwine.errors import InputError, IntertwineError, ModelError, WeightsError
 from intertwine.reading import parsing, read_text, user_path
 from intertwine.text import first_line, quoted
-from intertwine.vision_shim import import_transformers
-from intertwine.zoo.hub import offline
+from intertwine.vision_shim import import_transformers, offline
 from intertwine.zoo.huggingface import build_hf, call_of, class_of, keep_predictions, quietly
 from intertwine.zoo.sources import Source, Wanted
 from intertwine.zoo.vision import statistics_text

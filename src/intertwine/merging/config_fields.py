@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from intertwine.symmetry import Axis
-from intertwine.zoo.hub import offline
+from intertwine.vision_shim import offline
 
 Path = tuple[str | int, ...]
 Shapes = dict[str, tuple[int, ...]]

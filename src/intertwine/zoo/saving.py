@@ -19,9 +19,9 @@ from torch.utils._pytree import tree_leaves
 
 from intertwine.errors import WeightsError
 from intertwine.files import replacing_folder, write_bytes
+from intertwine.merging.config_fields import narrowed_config
 from intertwine.merging.storage import HUGGING_FACE, RECIPE, save_merged, why_not_replace
 from intertwine.vision_shim import import_transformers
-from intertwine.zoo.config_fields import narrowed_config
 from intertwine.zoo.huggingface import HEADS, quietly
 from intertwine.zoo.sources import Source
 
@@ -51,7 +51,9 @@ class {name}({base}):
 '''
 
 
-def save(small: nn.Module, source: Source, out: str | Path, details: Mapping[str, Any] | None = None) -> Path:
+def save_model(
+    small: nn.Module, source: Source, out: str | Path, details: Mapping[str, Any] | None = None
+) -> Path:
     """Write a model that was made from `source` (merged, or with other weights) to the folder `out`.
 
     A model of Hugging Face becomes a folder of `save_pretrained` with its tokenizer, checked by loading the
