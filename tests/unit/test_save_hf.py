@@ -41,8 +41,9 @@ for place in sys.argv[2:]:
     error = float((out["logits"] - saved["logits"]).abs().max())
     tokens = 0
     if model.can_generate():
-        ids = saved["example"][0]
-        tokens = model.generate(ids, max_new_tokens=4, do_sample=False, pad_token_id=0).shape[1]
+        how = {"decoder_start_token_id": 0} if model.config.is_encoder_decoder else {}
+        how |= {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+        tokens = model.generate(saved["example"][0], **how).shape[1]
     found[folder] = {"error": error, "tokens": tokens, "class": type(model).__name__}
 found["clean"] = not any(name.split(".")[0] == "intertwine" for name in sys.modules)
 print(json.dumps(found))

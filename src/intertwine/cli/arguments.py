@@ -85,6 +85,7 @@ normalization = Checked(_normalize)
 model_spec = Checked(_spec)
 data_spec = Checked(_spec)
 input_path = Checked(read_path)
+tokenizer_path = Checked(read_path)  # a file or a folder, read only where there is text
 output_path = Checked(write_path)
 any_text = Checked(text)
 positive_int = Checked(numbers.count)
@@ -223,7 +224,7 @@ def add_data_arguments(
     parser.add_argument("--context", type=positive_int, metavar="N", help="tokens of one window of text")
     parser.add_argument(
         "--tokenizer",
-        type=input_path,
+        type=tokenizer_path,
         metavar="PATH",
         help="folder or tokenizer.json (default: the model's; characters without one)",
     )
