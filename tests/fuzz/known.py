@@ -411,3 +411,10 @@ known(
     ((2, 4, 5), (1, 7, 5), (3, 2, 5)),
     l="nn.Linear(5, 4, bias=False)",
 )
+known(
+    "a length that is the width by chance, and no other length but one runs",
+    "h = self.l(x); r = h.reshape(h.shape[0], -1, h.shape[1]); "
+    "o = (r.unsqueeze(-1) * h.unsqueeze(2)).flatten(2); return torch.einsum('bti,bsi->bts', o, o)",
+    ((1, 4, 5), (2, 1, 5)),
+    l="nn.Linear(5, 4)",
+)

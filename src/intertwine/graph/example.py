@@ -125,15 +125,15 @@ def _inner(
 
 
 def _candidates(size: int, larger: bool) -> list[int]:
-    """Other sizes to try: a neighbour shares no divisor, half and double keep what must divide."""
+    """Other sizes to try: a neighbour shares no divisor, half and double keep divisors, 1 fits all."""
     choice: tuple[int, ...]
     if larger or size == 1:
         choice = (size + 1, size + size // 2, 2 * size, size + 2)
     elif size > 64:
-        choice = (size // 4, size // 4 + 1, size // 2, size - 1)
+        choice = (size // 4, size // 4 + 1, size // 2, size - 1, 1)
     else:
-        choice = (size - 1, size // 2)
-    return list(dict.fromkeys(n for n in choice if n > 1 and n != size))
+        choice = (size - 1, size // 2, 1)
+    return list(dict.fromkeys(n for n in choice if n > 0 and n != size))
 
 
 def _batch(example: Example) -> int:
