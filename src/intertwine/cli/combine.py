@@ -18,6 +18,7 @@ from intertwine.cli.arguments import (
     load_dataset,
     load_side,
     model_spec,
+    most,
     nonnegative_float,
     output_path,
     positive_float,
@@ -73,6 +74,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--train-limit", type=positive_int, default=2000, metavar="N", help="inputs used (default: 2000)")
     add("--ridge", type=positive_float, default=0.01, metavar="X",
         help="pull of least squares towards the average (default: 0.01)")  # fmt: skip
+    add("--fold", action="store_true", help="make the stream of pre-norm networks free to rotate")
+    add("--epochs", type=most(10_000, 0), default=0, metavar="N",
+        help="passes in which the mean outputs are learned, without labels (default: 0)")  # fmt: skip
+    add(
+        "--learning-rate", type=positive_float, default=1e-3, metavar="X", help="of --epochs (default: 0.001)"
+    )
     add("-o", "--output", type=output_path, metavar="FILE", help="write the weights here (.safetensors)")
     add("--page", type=output_path, metavar="FILE", help="write a page here (.html)")
     add("--json", action="store_true", help="print the numbers as JSON")
@@ -103,7 +110,8 @@ def run(args: argparse.Namespace) -> int | None:
         result = combine(
             [s.model for s in sources], data, train_data=train, how=args.how, align=args.align,
             repair=args.repair, shares=args.shares, base=base, scale=args.scale, density=args.density,
-            train_limit=args.train_limit, ridge=args.ridge, seed=args.seed,
+            train_limit=args.train_limit, ridge=args.ridge, fold=args.fold, epochs=args.epochs,
+            learning_rate=args.learning_rate, seed=args.seed,
             names=[f"{m} ({w})" if w else m for m, w in zip(args.models, weights, strict=True)],
             progress=status.update,
         )  # fmt: skip

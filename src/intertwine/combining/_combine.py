@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from intertwine.aligning import mix
+from intertwine.combining._distil import distilled
+from intertwine.combining._fold import fold as fold_norms
 from intertwine.combining._layerwise import RIDGE, Layerwise
 from intertwine.combining._lockstep import cut, whole_batches
 from intertwine.combining._methods import METHODS, Settings
@@ -44,6 +46,9 @@ def combine(
     density: float = 0.2,
     train_limit: int = 2000,
     ridge: float = RIDGE,
+    epochs: int = 0,
+    learning_rate: float = 1e-3,
+    fold: bool = False,
     symmetry: Symmetry | None = None,
     names: Sequence[str] | None = None,
     seed: int = 0,
@@ -52,11 +57,14 @@ def combine(
     """One network of the same shape that does what all of `models` do.
 
     data: labelled inputs on which every stage is measured; nothing is fitted to them unless there is no
-    train_data. train_data: inputs for alignment, statistics and least squares, of which train_limit are used;
-    their labels are read by how="soup" only. how: "layerwise" or one of `METHODS`. align: what channels are
-    matched by (default: activations; models that share their start, for task, ties and soup, are not moved).
-    repair: what is done about the average's statistics (default: least-squares for layerwise, else reset).
-    shares: how much of each, normalised to sum 1. base, scale, density: for task and ties.
+    train_data. train_data: inputs for alignment, statistics and least squares, of which train_limit are
+    used; their labels are read by how="soup" only. how: "layerwise" or one of `METHODS`. align: what
+    channels are matched by (default: activations; models that share their start, for task, ties and soup,
+    are not moved). repair: what is done about the average's statistics (default: least-squares for
+    layerwise, else reset). shares: how much of each, normalised to sum 1. epochs: passes over the inputs
+    in which the combined network learns the models' mean outputs. fold: of pre-norm networks, move the
+    gains of norms into the weights that read them first, so that the stream can be rotated; the result is
+    a folded network. base, scale, density: for task and ties.
 
     >>> import torch
     >>> from intertwine import act, trace
@@ -67,9 +75,11 @@ def combine(
     >>> bool((result.model(x) - net(x)).abs().max() < 1e-4)
     True
     """
-    return _Run(models, data, train_data, how, align, repair, shares, names, train_limit, progress).combined(
-        Settings(_shares(shares, len(models)), base, None, scale, density, seed=seed), ridge, symmetry
-    )
+    run = _Run(models, data, train_data, how, align, repair, shares, names, train_limit, progress)
+    if fold:
+        run.fold()
+    settings = Settings(run.shares, base, None, scale, density, seed=seed)
+    return run.combined(settings, ridge, symmetry, epochs, learning_rate)
 
 
 class _Run:
@@ -111,7 +121,17 @@ class _Run:
             self.train = Batches(source, limit=train_limit, device=_device(self.models[0])).whole()[0]
         self.moved: list[nn.Module] = list(self.models)
 
-    def combined(self, settings: Settings, ridge: float, symmetry: Symmetry | None) -> Combination:
+    def fold(self) -> None:
+        """Plain norms in every network; what they compute does not change."""
+        self._need_inputs("folding")
+        args, kwargs = arguments(cut(self.train, 2))
+        self.models = [fold_norms(model, args, kwargs) for model in self.models]
+        self.moved = list(self.models)
+        self.notes.append("folded: load the weights into combining.fold(model, example)")
+
+    def combined(
+        self, settings: Settings, ridge: float, symmetry: Symmetry | None, epochs: int, learning_rate: float
+    ) -> Combination:
         """All of it."""
         for name, model in zip(self.names, self.models, strict=True):
             self._measure(name, model)
@@ -126,7 +146,15 @@ class _Run:
         if self.repair != "none" and self.data is not None:
             self._measure("averaged", model)
         self.say(f"repair: {self.repair}")
-        return self._result(self._repaired(model, ridge, settings.seed), elements)
+        model = self._repaired(model, ridge, settings.seed)
+        if epochs:
+            self._need_inputs("learning")
+            self._measure("combined, not learned", model)
+            model = distilled(
+                model, self.models, self.shares, self.train, epochs=epochs, learning_rate=learning_rate,
+                seed=settings.seed, progress=self.say,
+            )  # fmt: skip
+        return self._result(model, elements)
 
     def _aligned(self, symmetry: Symmetry | None, seed: int) -> list[Element | None]:
         if self.align == "none":

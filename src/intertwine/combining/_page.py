@@ -34,15 +34,14 @@ def stage_table(result: Combination) -> str:
 def combine_page(result: Combination) -> Page:
     """What was done, a table and a picture of what every stage is worth, and what each element moved."""
     page = Page("Several networks into one")
-    page.section("What was done")
-    done = {
-        "how": result.how, "aligned by": result.align, "repair": result.repair,
-        "shares": ", ".join(f"{s:g}" for s in result.shares), "unlabelled inputs": result.inputs,
-        "seconds": result.seconds,
-    }  # fmt: skip
-    page.table(["", ""], [[key, value] for key, value in done.items()])
-    for note in result.notes:
-        page.text(note)
+    page.finding(finding(result))
+    page.facts(
+        {
+            "how": result.how, "aligned by": result.align, "repair": result.repair,
+            "shares": ", ".join(f"{s:g}" for s in result.shares), "unlabelled inputs": result.inputs,
+            "seconds": result.seconds, **({"note": "; ".join(result.notes)} if result.notes else {}),
+        }
+    )  # fmt: skip
     page.section("What it is worth", "The networks that were given, then the combined one as it came about.")
     page.table(COLUMNS, rows(result))
     if result.after.accuracy is not None:
@@ -56,6 +55,16 @@ def combine_page(result: Combination) -> Page:
         ],
     )
     return page
+
+
+def finding(result: Combination) -> str:
+    """What came out, in one sentence."""
+    if result.after.accuracy is None:
+        return f"{len(result.shares)} networks are one; without labelled data nobody knows what it is worth."
+    ends = ", ".join(f"{s.accuracy:.2%}" for s in result.before)
+    return (
+        f"The combined network has an accuracy of {result.after.accuracy:.2%}, those it was made of {ends}."
+    )
 
 
 def stage_figure(result: Combination) -> Figure:

@@ -1,0 +1,94 @@
+"""combine on pre-norm transformers: folded norms, rotated streams, matched heads, learning on outputs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from intertwine import act, combine, trace
+from intertwine.aligning import mix
+from intertwine.combining import align_all, fold
+from intertwine.combining._distil import distilled
+from intertwine.errors import Unsupported
+from intertwine.zoo.nanogpt import nanogpt
+
+IDS = torch.randint(0, 11, (60, 8), generator=torch.Generator().manual_seed(0))
+
+
+def small(seed):
+    """A GPT whose norms have gains and shifts."""
+    torch.manual_seed(seed)
+    net = nanogpt(classes=11, context=8, width=16, heads=4, layers=2).eval()
+    for module in net.modules():
+        if isinstance(module, nn.LayerNorm):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias, std=0.3)
+    return net
+
+
+@torch.no_grad()
+def off(a, b):
+    """How far apart two networks are, relative to the spread of the first."""
+    return float((a(IDS) - b(IDS)).square().mean() / a(IDS).var())
+
+
+def test_a_folded_network_computes_the_same_and_its_stream_rotates():
+    net = small(0)
+    folded = fold(net, IDS[:2])
+    assert off(net, folded) < 1e-9
+    kinds = {str(axis.group) for axis in trace(folded, IDS[:2]).axes if axis.size == 16}
+    assert "orthogonal" in kinds
+    assert "orthogonal" not in {str(axis.group) for axis in trace(net, IDS[:2]).axes if axis.size == 16}
+
+
+def test_what_cannot_be_folded_says_why():
+    class Bare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.norm, self.out = nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2)
+            self.beside = nn.Linear(4, 2)
+
+        def forward(self, x):
+            x = self.inner(x)
+            return self.out(self.norm(x)) + self.beside(x)
+
+    with pytest.raises(Unsupported, match="without a norm"):
+        fold(Bare(), torch.zeros(2, 3))
+    with pytest.raises(Unsupported, match="no norm"):
+        fold(nn.Linear(3, 2), torch.zeros(2, 3))
+
+
+def test_activations_find_rotations_of_the_stream_and_of_heads():
+    """A planted rotation of the stream, heads permuted and turned, MLP channels permuted."""
+    net = fold(small(1), IDS[:2])
+    symmetry = trace(net, IDS[:2])
+    planted = symmetry.sample(3, parts=("permutation", "linear"), spread=0.0)
+    other = act(net, planted)
+    assert off(net, mix([net, other], [0.5, 0.5])) > 0.05  # the control
+    elements = align_all([net, other], symmetry, data=IDS)
+    aligned = act(other, elements[1])
+    assert off(net, aligned) < 1e-6
+    assert off(net, mix([net, aligned], [0.5, 0.5])) < 1e-4
+
+
+def test_layers_of_two_transformers_are_solved_for():
+    a, b = small(0), small(1)
+    found = {}
+    for repair in ("none", "least-squares"):
+        made = combine([a, b], train_data=IDS, repair=repair, fold=True).model
+        with torch.no_grad():
+            found[repair] = float((made(IDS) - (a(IDS) + b(IDS)) / 2).square().mean())
+    assert found["least-squares"] < 0.7 * found["none"]
+
+
+def test_learning_comes_nearer_to_the_mean_outputs_and_touches_nothing():
+    a, b = small(0), small(1)
+    start = mix([a, b], [0.5, 0.5])
+    before = {name: t.clone() for name, t in start.state_dict().items()}
+    learned = distilled(start, [a, b], [0.5, 0.5], IDS, epochs=30, learning_rate=3e-3)
+    with torch.no_grad():
+        wanted = ((a(IDS) + b(IDS)) / 2).softmax(-1)
+        first, last = (float((m(IDS).softmax(-1) - wanted).square().mean()) for m in (start, learned))
+    assert last < 0.5 * first
+    assert all(torch.equal(t, before[name]) for name, t in start.state_dict().items())
