@@ -16,6 +16,7 @@ from intertwine.data.batches import Batches
 from intertwine.errors import InputError
 from intertwine.graph.example import Example
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner
+from intertwine.merging.fold import Folding, find_folding
 from intertwine.merging.places import check_beta
 from intertwine.merging.plan import MergePlan
 from intertwine.merging.registry import all_parameters, find_method
@@ -44,11 +45,13 @@ class Merged(Result):
     accuracy_before: float | None
     accuracy_after: float | None
     seconds: float
+    folding: Folding | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `intertwine merge --json` prints it."""
         plan = self.plan
-        numbers = {name: value for name, value in vars(self).items() if name not in ("model", "plan")}
+        large = ("model", "plan", "folding")
+        numbers = {name: value for name, value in vars(self).items() if name not in large}
         return {
             **numbers, "complexity": plan.complexity, "merges": plan.merges, "method": plan.method,
             "repair": plan.repair, "left_alone": dict(plan.left_alone),
@@ -69,7 +72,9 @@ class Merged(Result):
             return super().save(path)
         if not source:
             raise InputError("a folder needs to say how the original is made", do='give source="zoo:vgg16"')
-        details = {"input": input, "method": self.plan.method, "widths": self.plan.complexity}
+        details: dict[str, Any] = {"input": input, "method": self.plan.method, "widths": self.plan.complexity}
+        if self.folding is not None:
+            details["folding"] = self.folding.to_dict()
         return save_merged(self.model, path, source, {**details, "left_alone": dict(self.plan.left_alone)})
 
     def remarks(self) -> list[str]:
@@ -122,6 +127,7 @@ def merge(
     repair: str | None = None,
     max_ratio: float = 1.0,
     axes: Sequence[str] | None = None,
+    fold: bool = False,
     progress: Progress | None = None,
     **parameters: str | None,
 ) -> Merged:
@@ -129,9 +135,10 @@ def merge(
 
     Give one of beta (default: 0.1), target_params, target_flops, and max_drop: the fewest parameters whose
     accuracy on `data` is within max_drop of the model's, by bisection. inputs: an example for one call.
-    repair="data" measures on `train_data` (or on `data`; labels are not used). parameters: those of the
-    method, such as order, distance and norm. paper: the source's method as released. The caller's model is
-    not touched.
+    repair="data" measures on `train_data` (or on `data`; labels are not used), and so does
+    method="sequential" where they are given. fold: fold the norms of a pre-norm network first, so that its
+    stream can be cut too; shares are still those of the model given. parameters: those of the method, such
+    as order, distance and norm. paper: the source's method as released. The caller's model is not touched.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -149,7 +156,7 @@ def merge(
     if beta is not None:
         check_beta(beta)
     options = _options(method, paper, repair, max_ratio, parameters)
-    job = _Job(model, inputs, kwargs, data, train_data, symmetry, options, axes, progress)
+    job = _Job(model, inputs, kwargs, data, train_data, symmetry, options, axes, progress, fold)
     return job.measured(job.plan(**given))
 
 
@@ -201,19 +208,25 @@ class _Job:
     def __init__(
         self, model: nn.Module, inputs: Any, kwargs: Mapping[str, Any] | None, data: Any, train_data: Any,
         symmetry: Symmetry | None, options: Options, axes: Sequence[str] | None, progress: Progress | None,
+        fold: bool = False,
     ) -> None:  # fmt: skip
         self.start = time.perf_counter()
         self.model, self.data, self.progress = model, data, progress
         example = Example.of(inputs, kwargs)
         self.call = (tuple(example.args), dict(example.kwargs))
+        self.base, self.folding = model, None  # type: nn.Module, Folding | None
         self.batches: list[Any] | None = None
-        if options.repair == "data":
-            calibration = data if train_data is None else train_data
+        calibration = data if train_data is None else train_data
+        sequential = options.method == "sequential" and calibration is not None
+        if options.repair == "data" or sequential:
             if calibration is None:
                 raise InputError("repair by data needs data", do="give data or train_data")
             self.batches = [x for x, _ in Batches(calibration, batch=100, limit=_MEASURED)]
-        symmetry = symmetry or trace(model, *self.call)
-        self.planner = Planner(model, symmetry, options, axes, self.batches, True, self.call)
+        if fold:
+            self.folding, self.base = find_folding(model, *self.call)
+            symmetry = None
+        symmetry = symmetry or trace(self.base, *self.call)
+        self.planner = Planner(self.base, symmetry, options, axes, self.batches, True, self.call)
 
     def plan(
         self, beta: float = 0.1, target_params: float | None = None, target_flops: float | None = None,
@@ -222,7 +235,7 @@ class _Job:
         """The plan for the goal."""
         advance = self._advance(sum(a.size for a in self.planner.axes), "merging")
         if target_params is not None:
-            return self.planner.at_share(target_params, "parameters", advance)
+            return self._at_share(target_params, advance)
         if target_flops is not None:
             return self.planner.at_share(target_flops, "flops", advance)
         if max_drop is not None:
@@ -231,11 +244,11 @@ class _Job:
 
     def _within_drop(self, drop: float) -> MergePlan:
         """The fewest parameters, by bisection, whose accuracy is within `drop` of the original's."""
-        low, high, best = 0.0, 1.0, self.planner.at_share(1.0, "parameters")
+        low, high, best = 0.0, 1.0, self._at_share(1.0)
         for _ in range(_MAX_DROP_STEPS):
             middle = (low + high) / 2
             try:
-                plan = self.planner.at_share(middle, "parameters")
+                plan = self._at_share(middle)
             except InputError:  # cannot be reached
                 low = middle
                 continue
@@ -246,19 +259,24 @@ class _Job:
                 low = middle
         return best
 
+    def _at_share(self, share: float, advance: Callable[[int], None] | None = None) -> MergePlan:
+        """A share of the parameters of the model that was given; folding may have added some."""
+        of_base = min(1.0, share * _size(self.model) / _size(self.base))
+        return self.planner.at_share(of_base, "parameters", advance)
+
     def measured(self, plan: MergePlan) -> Merged:
         """The smaller model, and its numbers from running it."""
         small = self._build(plan)
         return Merged(
             small, plan, _size(self.model), _size(small), flops_of(self.model, *self.call),
             flops_of(small, *self.call), self.accuracy, self._accuracy(small, "the smaller model"),
-            time.perf_counter() - self.start,
+            time.perf_counter() - self.start, self.folding,
         )  # fmt: skip
 
     def _build(self, plan: MergePlan) -> nn.Module:
         """The smaller model, with statistics measured again if repair is data."""
-        small = apply_merge(self.model, plan)
-        return small if self.batches is None else reestimate_norms(small, self.batches, self.model, plan)
+        small = apply_merge(self.base, plan)
+        return small if self.batches is None else reestimate_norms(small, self.batches, self.base, plan)
 
     @cached_property
     def accuracy(self) -> float | None:
