@@ -35,6 +35,9 @@ _EPILOG = """examples:
   intertwine merge hf:DIR --target-params 0.8 --uniform --multiple 8 --data text:a.txt --context 64 -o small
   intertwine merge hf:DIR --ratio 'mlp.*=0.5' --ignore 'layers.0.*' -o small
 
+  intertwine merge zoo:nanogpt64 --weights gpt.safetensors --method sequential --fold \\
+      --target-params 0.7 -o small
+
 With moments, beta is the relative error that each axis may reach; the moments are propagated through the
 graph without data.
 --paper is Iterative Feature Merging as released (ifm, interleaved, batch-norm parameters summed).
@@ -44,6 +47,7 @@ needs trust_remote_code); of any other, weights.safetensors and recipe.json. int
 """
 _GOALS = ("beta", "target_params", "target_flops", "max_drop")
 _OPTIONS = ("method", "paper", "repair", "max_ratio", "axes", "ignore", "ratio", "uniform", "multiple")
+_DATA_FOR = "sequential"  # the method that measures where there is data, and does without it otherwise
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -77,6 +81,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     for name, (method, choices, text) in registered()["parameters"].items():
         parser.add_argument(f"--{name}", choices=choices, help=f"of {method}: {text} ({choices[0]})")
     parser.add_argument("--repair", choices=registered()["repairs"], help="refit what reads merged channels")
+    parser.add_argument(
+        "--fold", action="store_true", help="fold the norms of a pre-norm network, so that its stream is cut"
+    )
     parser.add_argument(
         "--max-ratio",
         type=fraction,
@@ -146,7 +153,7 @@ def run(args: argparse.Namespace) -> int:
     args.ratio = dict(args.ratio)
     options = {name: getattr(args, name) for name in (*_OPTIONS, *registered()["parameters"])}
     options |= {"kwargs": source.kwargs, "data": load_dataset(args) if args.data is not None else None}
-    if args.repair == "data":
+    if args.repair == "data" or (args.method == _DATA_FOR and args.data is not None):
         options["train_data"] = load_train_split(args)
     with bar() as progress:
         if args.betas is not None:
@@ -157,7 +164,7 @@ def run(args: argparse.Namespace) -> int:
             show(args, curve)
             return 0
         goals = {name: getattr(args, name) for name in _GOALS}
-        result = merge(source.model, source.example, progress=progress, **goals, **options)
+        result = merge(source.model, source.example, progress=progress, fold=args.fold, **goals, **options)
     if args.plan:
         write_text(args.plan, result.plan.to_json())
     if args.page:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 _FILE = Path(__file__).with_suffix(".json")
 
-
-_LOADED = ("intertwine.zoo", "intertwine.merging", "intertwine.comparing", "intertwine.stitching")
 
 
 def registered() -> dict[str, Any]:
@@ -27,7 +26,8 @@ def registered() -> dict[str, Any]:
     >>> "cka" in registered()["measures"], next(iter(registered()["methods"]))
     (True, 'moments')
     """
-    return read_registries() if all(name in sys.modules for name in _LOADED) else read_file()
+    live = [read() for package, read in _REGISTRIES.items() if package in sys.modules]
+    return {**read_file(), **{name: value for found in live for name, value in found.items()}}
 
 
 @cache
@@ -39,13 +39,13 @@ def read_file() -> dict[str, Any]:
 
 def read_registries() -> dict[str, Any]:
     """The same from the registries (this imports torch)."""
-    from intertwine.comparing import MEASURES
-    from intertwine.data.sources import data_help
+    return {name: value for read in _REGISTRIES.values() for name, value in read().items()}
+
+
+def _merging() -> dict[str, Any]:
     from intertwine.merging import METHODS
     from intertwine.merging.decide import REPAIRS
     from intertwine.merging.registry import all_parameters
-    from intertwine.stitching import STITCH_CLASSES
-    from intertwine.zoo.sources import model_forms, model_help
 
     return {
         "methods": {each.name: each.help for each in METHODS.values()},
@@ -53,12 +53,40 @@ def read_registries() -> dict[str, Any]:
             name: [method, list(each.choices), each.help] for name, (each, method) in all_parameters().items()
         },
         "repairs": list(REPAIRS),
-        "measures": list(MEASURES),
-        "model_forms": model_forms(),
-        "model_help": model_help(),
-        "data_help": data_help(),
-        "stitches": {each.usage: each.help for each in STITCH_CLASSES.values()},
     }
+
+
+def _comparing() -> dict[str, Any]:
+    from intertwine.comparing import MEASURES
+
+    return {"measures": list(MEASURES)}
+
+
+def _stitching() -> dict[str, Any]:
+    from intertwine.stitching import STITCH_CLASSES
+
+    return {"stitches": {each.usage: each.help for each in STITCH_CLASSES.values()}}
+
+
+def _data() -> dict[str, Any]:
+    from intertwine.data.sources import data_help
+
+    return {"data_help": data_help()}
+
+
+def _zoo() -> dict[str, Any]:
+    from intertwine.zoo.sources import model_forms, model_help
+
+    return {"model_forms": model_forms(), "model_help": model_help()}
+
+
+_REGISTRIES: dict[str, Callable[[], dict[str, Any]]] = {
+    "intertwine.merging": _merging,
+    "intertwine.comparing": _comparing,
+    "intertwine.stitching": _stitching,
+    "intertwine.data": _data,
+    "intertwine.zoo": _zoo,
+}
 
 
 if __name__ == "__main__":

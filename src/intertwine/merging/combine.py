@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from intertwine.merging.places import Place
-from intertwine.merging.plan import AxisPlan, MergePlan, Reader
+from intertwine.merging.plan import AxisPlan, Basis, MergePlan, Reader
 
 NORM_ROLES = ("gain", "shift", "mean", "var")
 Classes = Sequence[Sequence[int]]
@@ -83,6 +83,10 @@ def rescale(axis: AxisPlan, weights: dict[str, Tensor]) -> None:
 
 def fold_axis(axis: AxisPlan, weights: dict[str, Tensor], norm: str) -> None:
     """Merge one axis in a dictionary of weights."""
+    for turn in axis.turns:
+        weights[turn.param] = turned(weights[turn.param], turn, axis.width / axis.size)
+    if axis.turns:
+        return  # the last coordinates are removed with their positions
     classes = axis.classes()
     places = [p.place(axis.size) for p in axis.places]
     readers = {(r.param, r.dim): r for r in axis.readers}
@@ -101,6 +105,15 @@ def fold_axis(axis: AxisPlan, weights: dict[str, Tensor], norm: str) -> None:
         weights[place.param] = fold(weights[place.param], place, classes, average)
     for roles in norms.values():
         _fold_norm(roles, axis, weights)
+
+
+def turned(tensor: Tensor, turn: Basis, share: float) -> Tensor:
+    """The weight with the axis in another basis; share: how much of the axis is kept."""
+    front = tensor.movedim(turn.dim, 0).clone()
+    where = torch.from_numpy(turn.where).to(tensor.device)
+    matrix = torch.from_numpy(turn.matrix.copy()).to(tensor) * share**turn.power
+    front[where] = torch.einsum("rmn,rn...->rm...", matrix, front[where])
+    return front.movedim(0, turn.dim)
 
 
 def absorb(place: Place, reader: Reader, drop: Sequence[int], weights: dict[str, Tensor]) -> None:

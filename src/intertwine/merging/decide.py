@@ -12,13 +12,17 @@ from torch import Tensor, nn
 
 from intertwine.errors import InputError
 from intertwine.merging.budget import Sizes, fit_budget
+from intertwine.merging.calibration import random_inputs
+from intertwine.merging.contractions import Call, calls
 from intertwine.merging.eliminate import make_up
 from intertwine.merging.limits import Limits, find_units, hold
+from intertwine.merging.measured import Seen, measure, measure_calls
 from intertwine.merging.places import check_beta, find_axes, find_places, float64_weights, sums_first
 from intertwine.merging.plan import AxisPlan, MergePlan, PlacePlan
-from intertwine.merging.readers import Reading, find_readings, measure_moments, propagate_moments
+from intertwine.merging.readers import Reading, find_readings, propagate_moments
+from intertwine.merging.refit import joined
 from intertwine.merging.registry import Progress, all_parameters, find_method
-from intertwine.merging.rigid import Inputs, find_rigid
+from intertwine.merging.rigid import Inputs, example_inputs, find_rigid
 from intertwine.orbit import GroupAction, State, double, find_gauge
 from intertwine.symmetry import Axis, Symmetry
 from intertwine.symmetry.subgroup import find_subgroup
@@ -139,6 +143,8 @@ class Planner:
         self.model, self.symmetry, self.options = model, symmetry, options
         everything = find_axes(symmetry, axes)
         chosen = options.limits.kept(everything)
+        self.data = list(data) if data is not None and not isinstance(data, (Tensor, Mapping)) else data
+        self.inputs, self.patterns = inputs, [axes] if isinstance(axes, str) else axes
         self.method = find_method(options.method)
         bare = [a for a in chosen if a.group.linear and options.invariant]
         self.rigid = {a.name: "any basis of it does as well, so its channels have no distance" for a in bare}
@@ -149,16 +155,47 @@ class Planner:
         self.weights = float64_weights(symmetry, model)
         self.readings: dict[str, list[Reading]] = {}
         if self.method.repair != "none" or options.repair != "none":
-            self._read(data)
+            self._read()
         self._whole: MergePlan | None = None
 
-    def _read(self, data: Iterable[Any] | None) -> None:
+    def _read(self) -> None:
         moments = propagate_moments(self.symmetry, self.weights)
-        if self.options.repair == "data" and data is not None:
-            moments = {**moments, **measure_moments(self.model, self.symmetry, data)}
+        measured: Mapping[str, Seen] = {}
+        if self.options.method == "sequential":
+            measured = self.measured
+        elif self.options.repair == "data" and self.data is not None:
+            measured = measure(self.model, self.data)
         for axis in self.axes:
             places = find_places(self.symmetry, axis)
-            self.readings[axis.name] = find_readings(self.symmetry, places, self.weights, moments)
+            self.readings[axis.name] = find_readings(
+                self.symmetry, places, self.weights, moments, measured
+            )
+
+    @cached_property
+    def calibration(self) -> Call:
+        """All inputs to measure and fit on: the data, or inputs that need none."""
+        if self.data is None:
+            return random_inputs(self.model, self.symmetry)
+        given = calls(self.data, next(self.model.parameters()))
+        if not given:
+            raise InputError("there are no inputs to measure on", do="give some batches, or none at all")
+        return joined(given)
+
+    @cached_property
+    def measured(self) -> dict[str, Seen]:
+        """What every weight reads on them."""
+        return measure_calls(self.model, [self.calibration])
+
+    @cached_property
+    def weighed(self) -> MergePlan:
+        """Every kind of axis with comparable costs, for `sequential`; computed once."""
+        from intertwine.merging.sequential import weigh
+
+        return weigh(self)
+
+    def example(self) -> Inputs:
+        """(args, kwargs) of one call."""
+        return self.inputs if self.inputs is not None else example_inputs(self.symmetry)
 
     def at_beta(self, beta: float, progress: Progress | None = None) -> MergePlan:
         """Every axis merged up to beta."""
@@ -173,7 +210,8 @@ class Planner:
         """At most `share` of the parameters or FLOPs left."""
         if self.method.at_share:
             self._check_limits()
-            return self.finish(self.method.at_share(self, share, what))
+            plan = self.method.at_share(self, share, what)
+            return plan if plan.weights else self.finish(plan)
         plan = self.whole(progress)
         units = find_units(plan, self._by_name, self.options.limits)
         sizes = Sizes(self.model, self.symmetry, plan, what)

@@ -8,7 +8,7 @@ so far,
 
 and the cost is divided by the whole variance of the output (with the skip that it is added to), so that it
 is a relative error, comparable across axes. Several readers of one axis add up. No weight is read again: all
-of it follows from C and V^T V.
+of it follows from C and V^T V, in one inverse and rank-one steps that are applied a block at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from torch import Tensor
 from intertwine.merging.plan import AxisPlan, Merge, Reader
 from intertwine.merging.readers import Reading
 
-RIDGE = 1e-3  # of the mean variance: estimated moments are not to be trusted further
+RIDGE = 1e-3  # of the mean variance: propagated moments are not to be trusted further
+BLOCK = 64
 Progress = Callable[[int], None]
 
 
@@ -38,7 +39,15 @@ def _importance(reading: Reading, weights: Mapping[str, Tensor]) -> np.ndarray:
 
 def _regular(reading: Reading) -> np.ndarray:
     moment = reading.second_moment().numpy()
-    return moment + max(RIDGE * float(np.trace(moment)) / len(moment), 1e-12) * np.eye(len(moment))
+    ridge = max(RIDGE * reading.doubt * float(np.trace(moment)) / len(moment), 1e-12)
+    return moment + ridge * np.eye(len(moment))
+
+
+def _inverse(moment: np.ndarray) -> np.ndarray:
+    """P = C^-1 by Cholesky: the one cube."""
+    factor = torch.linalg.cholesky(torch.from_numpy(moment))
+    out: np.ndarray = torch.cholesky_inverse(factor).numpy()
+    return out
 
 
 def eliminate(
@@ -46,48 +55,80 @@ def eliminate(
 ) -> tuple[Merge, ...]:
     """The order in which channels go. distance: the relative error so far; keep: what absorbs most."""
     moments = [_regular(r) for r in readings]
-    inverse = [np.linalg.inv(m) for m in moments]
     grams = [_importance(r, weights) for r in readings]
-    totals = [
-        max(float((g * m).sum()) + r.beside, 1e-300) for g, m, r in zip(grams, moments, readings, strict=True)
-    ]
-    names = np.arange(len(moments[0]))
-    alive = np.ones(len(names), bool)
-    spread = np.sqrt(np.diag(moments[0]))
+    sides = []
+    for moment, gram, reading in zip(moments, grams, readings, strict=True):
+        total = max(float((gram * moment).sum()) + reading.beside, 1e-300)
+        sides.append(_Side(_inverse(moment), gram / total))
+    names, spread = np.arange(len(moments[0])), np.sqrt(np.diag(moments[0]))
     merges: list[Merge] = []
     error = 0.0
-    for _ in range(len(names) - 1):
-        cost = sum(
-            np.maximum(np.diag(g), 0) / np.maximum(np.diag(p), 1e-300) / t
-            for g, p, t in zip(grams, inverse, totals, strict=True)
-        )
-        j = int(np.where(alive, cost, np.inf).argmin())
-        error += float(np.asarray(cost)[j])
-        absorbed = np.abs(inverse[0][j]) * spread
-        absorbed[j], absorbed[~alive] = -1.0, -1.0
-        merges.append(Merge(int(names[absorbed.argmax()]), int(names[j]), error, 1.0))
-        for gram, p in zip(grams, inverse, strict=True):
-            _remove(gram, p, j)
-        alive[j] = False
-        if alive.sum() < 0.75 * len(alive):
-            grams, inverse = ([m[np.ix_(alive, alive)] for m in ms] for ms in (grams, inverse))
-            names, spread, alive = names[alive], spread[alive], np.ones(int(alive.sum()), bool)
+    while len(names) > 1:
+        steps = min(BLOCK, len(names) - 1)
+        alive = np.ones(len(names), bool)
+        for side in sides:
+            side.begin(steps)
+        for _ in range(steps):
+            cost = np.sum([side.costs() for side in sides], axis=0)
+            j = int(np.where(alive, cost, np.inf).argmin())
+            error += float(cost[j])
+            columns = [side.remove(j) for side in sides]
+            alive[j] = False
+            absorbed = np.where(alive, np.abs(columns[0]) * spread, -1.0)
+            merges.append(Merge(int(names[absorbed.argmax()]), int(names[j]), error, 1.0))
+        for side in sides:
+            side.finish(alive)
+        names, spread = names[alive], spread[alive]
         if progress is not None:
-            progress(1)
+            progress(steps)
     return tuple(merges)
 
 
-def _remove(gram: np.ndarray, inverse: np.ndarray, j: int) -> None:
-    share = -inverse[j] / inverse[j, j]
-    share[j] = 0.0
-    row, own = gram[j].copy(), gram[j, j]
-    half = np.outer(share, row + 0.5 * own * share)
-    gram += half
-    gram += half.T
-    inverse += np.outer(inverse[j], share)
-    gram[j], gram[:, j] = 0.0, 0.0
-    inverse[j], inverse[:, j] = 0.0, 0.0
-    inverse[j, j] = 1.0
+class _Side:
+    """P = C^-1 and G = V^T V of one reader while channels go, a block of them at a time.
+
+    Inside a block only the two diagonals and the columns of what went are brought up to date, which costs
+    O(n) a pair; the rest follows in one product, so that all removals together cost one cube.
+    """
+
+    def __init__(self, inverse: np.ndarray, gram: np.ndarray) -> None:
+        self.inverse, self.gram = inverse, gram
+
+    def begin(self, steps: int) -> None:
+        """Ready for so many removals."""
+        n = len(self.gram)
+        self.p, self.g = self.inverse.diagonal().copy(), self.gram.diagonal().copy()
+        # P loses sum a a^T; G gains sum a b^T + b a^T.
+        self.a, self.b, self.count = np.zeros((n, steps)), np.zeros((n, steps)), 0
+
+    def costs(self) -> np.ndarray:
+        """|v_j|^2 / P_jj of every channel."""
+        out: np.ndarray = np.maximum(self.g, 0) / np.maximum(self.p, 1e-300)
+        return out
+
+    def remove(self, j: int) -> np.ndarray:
+        """Take channel j out; the column of P that it had."""
+        k = self.count
+        a, b = self.a[:, :k], self.b[:, :k]
+        column = self.inverse[j] - a @ a[j]
+        row = self.gram[j] + a @ b[j] + b @ a[j]
+        pivot = max(float(column[j]), 1e-300)
+        # h_j ~ sum share_k h_k, so v_k <- v_k + share_k v_j, and v_j <- 0.
+        scaled = column / np.sqrt(pivot)
+        share = -scaled / np.sqrt(pivot)
+        rise = -(row + 0.5 * share * row[j]) / np.sqrt(pivot)
+        self.a[:, k], self.b[:, k], self.count = scaled, rise, k + 1
+        self.p -= scaled**2
+        self.g += 2 * scaled * rise
+        return column
+
+    def finish(self, alive: np.ndarray) -> None:
+        """Bring all of P and G up to date, and drop what is gone."""
+        a, b = self.a[alive], self.b[alive]
+        keep = np.ix_(alive, alive)
+        self.inverse = self.inverse[keep] - a @ a.T
+        cross = a @ b.T
+        self.gram = self.gram[keep] + cross + cross.T
 
 
 def make_up(axis: AxisPlan, readings: Sequence[Reading]) -> AxisPlan:

@@ -26,6 +26,7 @@ from intertwine.merging.ifm import merge_axis, merge_interleaved, merge_layerwis
 from intertwine.merging.places import find_places
 from intertwine.merging.plan import AxisPlan, Merge, MergePlan
 from intertwine.merging.registry import Parameter, Progress, merge_method
+from intertwine.merging.sequential import plan_sequential
 from intertwine.merging.working import Target
 from intertwine.symmetry import Axis
 
@@ -44,6 +45,25 @@ def moments(planner: Planner, axis: Axis, progress: Progress | None) -> AxisPlan
     merges = eliminate(readings, planner.weights, progress)[: planner.most(axis)] if readings else ()
     costs = tuple(m.distance for m in merges)
     return replace(planner.blank_axis(axis), merges=merges, costs=costs, select=True)
+
+
+def _sequential_at_beta(planner: Planner, beta: float, progress: Progress | None) -> MergePlan:
+    raise InputError("sequential has no threshold", do="give target_params or target_flops")
+
+
+@merge_method(
+    "sequential",
+    "every kind of axis (MLP channels, ranks of heads, a folded stream), weights refitted layer after layer",
+    parameters=(
+        Parameter("kinds", ("all", "channels", "rank", "stream"), "every kind of axis, or one of them alone"),
+    ),
+    repair="weights",
+    at_beta=_sequential_at_beta,
+    at_share=plan_sequential,
+)
+def sequential(planner: Planner, axis: Axis, progress: Progress | None) -> AxisPlan:
+    """The channels of an axis, by the moments that were measured."""
+    return moments(planner, axis, progress)
 
 
 def _ifm_at_beta(planner: Planner, beta: float, progress: Progress | None) -> MergePlan:

@@ -109,6 +109,33 @@ class Reader:
         return cls(data["param"], data["dim"], matrix, _unpack(data["lost"]), data["absorber"], data["sign"])
 
 
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """A change of basis of an axis in one weight: slices[where[r]] <- (width / size)^power matrix[r] slices.
+
+    where: (rows, size) positions along the dimension; matrix: (rows, size, size). What is cut afterwards are
+    the last coordinates, so that the axis is narrowed in the basis in which that costs least.
+    """
+
+    param: str
+    dim: int
+    where: np.ndarray
+    matrix: np.ndarray
+    power: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; the matrices as base64 of little-endian float64."""
+        plain = {"param": self.param, "dim": self.dim, "power": self.power, "where": self.where.tolist()}
+        return {**plain, "matrix": _pack(self.matrix)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Basis:
+        """What `to_dict` wrote."""
+        where = np.array(data["where"], np.int64)
+        matrix = _unpack(data["matrix"]).reshape(*where.shape, where.shape[1])
+        return cls(data["param"], data["dim"], where, matrix, data["power"])
+
+
 def _pack(array: np.ndarray) -> str:
     return base64.b64encode(np.ascontiguousarray(array, "<f8").tobytes()).decode("ascii")
 
@@ -123,7 +150,8 @@ class AxisPlan:
 
     select: what makes the axis is not averaged, the kept channel stays as it is. readers: replace the plain
     sum or mean of the reading weights. costs: after each merge, its total cost, comparable across axes.
-    variances: for each class, var(mean) / mean(var) of its features, which batch norms are told.
+    variances: for each class, var(mean) / mean(var) of its features, which batch norms are told. turns: the
+    basis in which the axis is cut; its channels are then coordinates in it, `kind` says of what.
     """
 
     name: str
@@ -135,6 +163,8 @@ class AxisPlan:
     readers: tuple[Reader, ...] = ()
     costs: tuple[float, ...] = ()
     variances: tuple[float, ...] = ()
+    turns: tuple[Basis, ...] = ()
+    kind: str = "channels"
 
     def __repr__(self) -> str:
         return f"AxisPlan({self.name!r}, {self.size} -> {self.width})"
@@ -172,6 +202,7 @@ class MergePlan:
     repair: str = "none"
     beta: float | None = None
     left_alone: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict)  # refitted, in their new shapes
 
     def __repr__(self) -> str:
         widths = f"{sum(a.size for a in self.axes)} -> {sum(a.width for a in self.axes)} channels"
@@ -202,11 +233,19 @@ class MergePlan:
 
     def to_json(self) -> str:
         """One JSON document."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("axes", "left_alone")}
+        large = ("axes", "left_alone", "weights")
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in large}
         axes = [
-            {**asdict(replace(a, readers=())), "readers": [r.to_dict() for r in a.readers]} for a in self.axes
+            {
+                **asdict(replace(a, readers=(), turns=())),
+                "readers": [r.to_dict() for r in a.readers],
+                "turns": [t.to_dict() for t in a.turns],
+            }
+            for a in self.axes
         ]
+        weights = {n: {"shape": list(w.shape), "data": _pack(w)} for n, w in self.weights.items()}
         document = {"format": FORMAT, **plain, "left_alone": dict(self.left_alone), "axes": axes}
+        document["weights"] = weights
         return json.dumps(document, allow_nan=False)
 
     @classmethod
@@ -217,7 +256,9 @@ class MergePlan:
             if data.pop("format") != FORMAT:
                 raise ValueError("another format")
             axes = tuple(_axis_from(a) for a in data.pop("axes"))
-            return cls(axes=axes, **data)
+            packed = data.pop("weights", {})
+            weights = {n: _unpack(w["data"]).reshape(w["shape"]) for n, w in packed.items()}
+            return cls(axes=axes, weights=weights, **data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"not a merge plan: {error}") from error
 
@@ -232,4 +273,6 @@ def _axis_from(data: dict[str, Any]) -> AxisPlan:
     readers = tuple(Reader.from_dict(r) for r in data["readers"])
     plain = {k: data[k] for k in ("name", "size", "sums_first", "select")}
     plain |= {k: tuple(data[k]) for k in ("costs", "variances")}
-    return AxisPlan(merges=merges, places=tuple(places), readers=readers, **plain)
+    turns = tuple(Basis.from_dict(t) for t in data.get("turns", ()))
+    plain["kind"] = data.get("kind", "channels")
+    return AxisPlan(merges=merges, places=tuple(places), readers=readers, turns=turns, **plain)

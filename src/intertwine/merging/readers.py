@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
-from intertwine.graph.export import eval_copy
+from intertwine.merging.measured import Seen
 from intertwine.merging.moments import Moments, propagate_moments
 from intertwine.merging.places import Place
 from intertwine.rules import facts
@@ -24,6 +23,7 @@ class Reading:
     slope: (outputs,) of the batch norm that follows, which says how much each output matters.
     absorber: a bias (sign +1) or the running mean of the batch norm that follows (sign -1), or "".
     beside: the variance of what the output is added to (the skip of a residual block), in the same units.
+    doubt: how little the moments are to be trusted; channels / rows where they were measured.
     """
 
     place: Place
@@ -33,6 +33,7 @@ class Reading:
     absorber: str
     sign: float
     beside: float = 0.0
+    doubt: float = 1.0
 
     def second_moment(self) -> Tensor:
         """The covariance if the mean can be absorbed, otherwise the uncentred second moment."""
@@ -44,8 +45,9 @@ def find_readings(
     places: Iterable[Place],
     weights: Mapping[str, Tensor],
     moments: Mapping[str, Moments],
+    measured: Mapping[str, Seen] | None = None,
 ) -> list[Reading]:
-    """The readers of one axis; `moments` by node name, propagated or measured."""
+    """The readers of one axis; `moments` by node name, propagated, and by weight, measured."""
     traced = symmetry.traced
     nodes = {name: node for node in traced.graph.nodes for name in [traced.weights.get(node.name)] if name}
     out = []
@@ -60,8 +62,24 @@ def find_readings(
             (None, "", 1.0) if node is None else _after(node, traced.weights, weights, symmetry)
         )
         beside = 0.0 if node is None else _beside(node, moments)
-        out.append(Reading(place, mean, cov, slope, absorber, sign, beside))
+        reading = Reading(place, mean, cov, slope, absorber, sign, beside)
+        seen = (measured or {}).get(place.param)
+        out.append(_as_seen(reading, seen) if seen is not None and seen.dim == place.dim else reading)
     return out
+
+
+def _as_seen(reading: Reading, seen: Seen) -> Reading:
+    """The same reader with the moments that it was seen to read, and the bias that it was seen to add."""
+    where = reading.place.where
+    pixels = where.shape[1]
+    index = torch.from_numpy(where)
+    mean, cov = seen.mean[index].mean(1), torch.zeros(len(where), len(where), dtype=torch.float64)
+    for k in range(pixels):
+        cov += seen.cov[index[:, k]][:, index[:, k]] / pixels
+    known = replace(reading, mean=mean, cov=cov, doubt=min(1.0, len(mean) / seen.rows))
+    if reading.absorber or seen.uses > 1:
+        return known
+    return replace(known, absorber=seen.bias, sign=1.0)
 
 
 def _contraction(placeholder: fx.Node | None, place: Place) -> fx.Node | None:
@@ -121,46 +139,4 @@ def _after(
     return None, own, 1.0
 
 
-def measure_moments(model: nn.Module, symmetry: Symmetry, batches: Iterable[Any]) -> dict[str, Moments]:
-    """Node name -> measured mean and covariance of what the contractions of a model read.
-
-    Collected by hooks on a copy; nothing of the caller's model is touched. Layers whose input has its
-    channels in dimension 1 (convolutions) or last (linear).
-    """
-    copied = eval_copy(model)
-    traced = symmetry.traced
-    nodes = {traced.weights[n.name]: n for n in traced.graph.nodes if n.name in traced.weights}
-    sums: dict[str, list[Tensor]] = {}
-    count: dict[str, int] = {}
-
-    def hook(name: str, dim: int) -> Any:
-        def collect(module: nn.Module, args: tuple[Any, ...]) -> None:
-            x = args[0].detach().to(torch.float64)
-            rows = x.movedim(dim, -1).reshape(-1, x.shape[dim])
-            total = sums.setdefault(name, [torch.zeros(1, dtype=torch.float64, device=x.device)] * 2)
-            total[0] = total[0] + rows.sum(0)
-            total[1] = total[1] + rows.T @ rows
-            count[name] = count.get(name, 0) + len(rows)
-
-        return collect
-
-    for path, module in copied.named_modules():
-        node = nodes.get(f"{path}.weight" if path else "weight")
-        users = [u for u in node.users if isinstance(u.args[0], fx.Node)] if node is not None else []
-        if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)) and users:
-            name = users[0].args[0].name
-            module.register_forward_pre_hook(hook(name, -1 if isinstance(module, nn.Linear) else 1))
-    like = next(copied.parameters())
-    with torch.no_grad():
-        for batch in batches:
-            images = batch[0] if isinstance(batch, (tuple, list)) else batch
-            copied(images.to(like.device, like.dtype))
-    out = {}
-    for name, (first, second) in sums.items():
-        mean = first / count[name]
-        cov = second / count[name] - torch.outer(mean, mean)
-        out[name] = Moments(mean.cpu(), cov.cpu(), 1)
-    return out
-
-
-__all__ = ["Reading", "find_readings", "measure_moments", "propagate_moments"]
+__all__ = ["Reading", "find_readings", "propagate_moments"]

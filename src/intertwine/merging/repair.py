@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intertwine.merging.contractions import calls
 from intertwine.merging.plan import MergePlan
 from intertwine.merging.shrink import find_dropped
 
@@ -33,6 +34,8 @@ def reestimate_norms(
     """
     if original is None or plan is None:
         return _measured(model, batches)
+    if not norms_of(model):
+        return copy.deepcopy(model)
     batches = list(batches)
     renewed = _measured(model, batches)
     before, stored = norms_of(_measured(original, batches)), norms_of(original)
@@ -69,9 +72,8 @@ def _measured(model: nn.Module, batches: Iterable[Any]) -> nn.Module:
         norm.train()
     like = next(renewed.parameters(), torch.zeros(1))
     with torch.no_grad():
-        for batch in batches:
-            images = batch[0] if isinstance(batch, (tuple, list)) else batch
-            renewed(images.to(like.device, like.dtype))
+        for args, kwargs in calls(batches, like):
+            renewed(*args, **kwargs)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     return renewed.train(model.training)

@@ -97,15 +97,15 @@ class _Prober:
             return f"its size is written into the forward: {first[:120]}"
         wide = {**self.weights, **expand(plan, folded)}
         expected = run(self.symmetry.traced, wide, args, kwargs)
-        leaves = [x for x in tree_flatten(_plain(got))[0] if isinstance(x, Tensor) and x.is_floating_point()]
-        if not alike(leaves, expected):
+        if not alike(floating(got), expected):
             return "the narrower model runs but computes something else"
         return ""
 
 
-def _plain(output: Any) -> Any:
-    """Hugging Face outputs are mappings that pytree may not know."""
-    return dict(output) if isinstance(output, Mapping) else output
+def floating(output: Any) -> list[Tensor]:
+    """The real tensors of a model's output; Hugging Face outputs are mappings that pytree may not know."""
+    leaves = tree_flatten(dict(output) if isinstance(output, Mapping) else output)[0]
+    return [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
 
 
 def alike(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:

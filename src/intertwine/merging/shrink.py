@@ -41,7 +41,9 @@ def apply_merge(model: nn.Module, plan: MergePlan) -> nn.Module:
     if missing:
         raise InputError(f"the model has no weight {missing[0]!r}", so="the plan belongs to another model")
     folded = fold_plan(plan, {name: t for name, t in state.items() if t.is_floating_point()})
-    return shrink(model, folded, find_dropped(plan))
+    small = shrink(model, folded, find_dropped(plan))
+    replace_tensors(small, {name: torch.from_numpy(values.copy()) for name, values in plan.weights.items()})
+    return small
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:

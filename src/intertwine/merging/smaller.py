@@ -18,6 +18,7 @@ from intertwine.errors import InputError
 from intertwine.graph.example import Example
 from intertwine.merging.config_fields import config_key
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner
+from intertwine.merging.folding import Folding, find_folding
 from intertwine.merging.limits import Limits, layer_key
 from intertwine.merging.places import check_beta
 from intertwine.merging.plan import MergePlan
@@ -47,6 +48,7 @@ class Merged(Result):
     evaluation_before: Evaluation | None
     evaluation_after: Evaluation | None
     seconds: float
+    folding: Folding | None = None
 
     @property
     def accuracy_before(self) -> float | None:
@@ -61,7 +63,7 @@ class Merged(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `intertwine merge --json` prints it."""
         plan = self.plan
-        left_out = ("model", "plan", "evaluation_before", "evaluation_after")
+        left_out = ("model", "plan", "folding", "evaluation_before", "evaluation_after")
         numbers = {name: value for name, value in vars(self).items() if name not in left_out}
         for when in ("before", "after"):
             found = getattr(self, f"evaluation_{when}")
@@ -92,7 +94,9 @@ class Merged(Result):
     def details(self, input: str | None = None) -> dict[str, Any]:
         """What is kept with a saved model."""
         plan = self.plan
-        known = {"input": input, "method": plan.method, "widths": plan.complexity}
+        known: dict[str, Any] = {"input": input, "method": plan.method, "widths": plan.complexity}
+        if self.folding is not None:
+            known["folding"] = self.folding.to_dict()
         return {**known, "left_alone": dict(plan.left_alone)}
 
     def remarks(self) -> list[str]:
@@ -152,6 +156,7 @@ def merge(
     ratio: Mapping[str, float] | None = None,
     uniform: bool = False,
     multiple: int = 1,
+    fold: bool = False,
     progress: Progress | None = None,
     **parameters: str | None,
 ) -> Merged:
@@ -159,9 +164,10 @@ def merge(
 
     Give one of beta (default: 0.1), target_params, target_flops, and max_drop: the fewest parameters whose
     accuracy on `data` is within max_drop of the model's, by bisection. inputs: an example for one call.
-    repair="data" measures on `train_data` (or on `data`; labels are not used). parameters: those of the
-    method, such as order, distance and norm. paper: the source's method as released. The caller's model is
-    not touched.
+    repair="data" measures on `train_data` (or on `data`; labels are not used), and so does
+    method="sequential" where they are given. fold: fold the norms of a pre-norm network first, so that its
+    stream can be cut too; shares are still those of the model given. parameters: those of the method, such
+    as order, distance and norm. paper: the source's method as released. The caller's model is not touched.
 
     ignore: patterns of axes to leave alone. ratio: pattern -> the share of an axis to merge away, whatever
     the goal. multiple: widths are multiples of it. uniform: one width for all layers that share a number of
@@ -184,7 +190,8 @@ def merge(
         check_beta(beta)
     options = _options(method, paper, repair, max_ratio, parameters)
     limits = Limits(None, multiple, tuple(ignore), dict(ratio or {}))
-    job = _Job(model, inputs, kwargs, data, train_data, symmetry, options, axes, progress, limits, uniform)
+    held = limits, uniform, fold
+    job = _Job(model, inputs, kwargs, data, train_data, symmetry, options, axes, progress, *held)
     if ratio and not given:
         given = {"target_params": 1.0}  # the ratios are the goal
     return job.measured(job.plan(**given))
@@ -243,25 +250,30 @@ class _Job:
     def __init__(
         self, model: nn.Module, inputs: Any, kwargs: Mapping[str, Any] | None, data: Any, train_data: Any,
         symmetry: Symmetry | None, options: Options, axes: Sequence[str] | None, progress: Progress | None,
-        limits: Limits, uniform: bool,
+        limits: Limits, uniform: bool, fold: bool = False,
     ) -> None:  # fmt: skip
         self.start = time.perf_counter()
         self.model, self.data, self.progress = model, data, progress
         example = Example.of(inputs, kwargs)
         self.call = (tuple(example.args), dict(example.kwargs))
+        self.base, self.folding = model, None  # type: nn.Module, Folding | None
         self.batches: list[Any] | None = None
-        if options.repair == "data":
-            calibration = data if train_data is None else train_data
+        calibration = data if train_data is None else train_data
+        sequential = options.method == "sequential" and calibration is not None
+        if options.repair == "data" or sequential:
             if calibration is None:
                 raise InputError("repair by data needs data", do="give data or train_data")
             self.batches = [x for x, _ in Batches(calibration, batch=100, limit=_MEASURED)]
-        symmetry = symmetry or trace(model, *self.call)
+        if fold:
+            self.folding, self.base = find_folding(model, *self.call)
+            symmetry = None
+        symmetry = symmetry or trace(self.base, *self.call)
         if uniform:
             known = hasattr(model, "config") and hasattr(type(model), "_from_config")
             mergeable = [a for a in symmetry.axes if a.mergeable]
             limits = replace(limits, uniform=config_key(model, mergeable) if known else layer_key)
         options = replace(options, limits=limits)
-        self.planner = Planner(model, symmetry, options, axes, self.batches, True, self.call)
+        self.planner = Planner(self.base, symmetry, options, axes, self.batches, True, self.call)
 
     def plan(
         self, beta: float = 0.1, target_params: float | None = None, target_flops: float | None = None,
@@ -270,7 +282,7 @@ class _Job:
         """The plan for the goal."""
         advance = self._advance(sum(a.size for a in self.planner.axes), "merging")
         if target_params is not None:
-            return self.planner.at_share(target_params, "parameters", advance)
+            return self._at_share(target_params, advance)
         if target_flops is not None:
             return self.planner.at_share(target_flops, "flops", advance)
         if max_drop is not None:
@@ -279,14 +291,14 @@ class _Job:
 
     def _within_drop(self, drop: float) -> MergePlan:
         """The fewest parameters, by bisection, whose accuracy is within `drop` of the original's."""
-        low, high, best = 0.0, 1.0, self.planner.at_share(1.0, "parameters")
+        low, high, best = 0.0, 1.0, self._at_share(1.0)
         whole = _accuracy(self.evaluation)
         if whole is None:
             raise InputError("max_drop is about accuracy, and this model predicts nothing of these data")
         for _ in range(_MAX_DROP_STEPS):
             middle = (low + high) / 2
             try:
-                plan = self.planner.at_share(middle, "parameters")
+                plan = self._at_share(middle)
             except InputError:  # cannot be reached
                 low = middle
                 continue
@@ -297,19 +309,24 @@ class _Job:
                 low = middle
         return best
 
+    def _at_share(self, share: float, advance: Callable[[int], None] | None = None) -> MergePlan:
+        """A share of the parameters of the model that was given; folding may have added some."""
+        of_base = min(1.0, share * _size(self.model) / _size(self.base))
+        return self.planner.at_share(of_base, "parameters", advance)
+
     def measured(self, plan: MergePlan) -> Merged:
         """The smaller model, and its numbers from running it."""
         small = self._build(plan)
         return Merged(
             small, plan, _size(self.model), _size(small), flops_of(self.model, *self.call),
             flops_of(small, *self.call), self.evaluation, self._evaluate(small, "the smaller model"),
-            time.perf_counter() - self.start,
+            time.perf_counter() - self.start, self.folding,
         )  # fmt: skip
 
     def _build(self, plan: MergePlan) -> nn.Module:
         """The smaller model, with statistics measured again if repair is data."""
-        small = apply_merge(self.model, plan)
-        return small if self.batches is None else reestimate_norms(small, self.batches, self.model, plan)
+        small = apply_merge(self.base, plan)
+        return small if self.batches is None else reestimate_norms(small, self.batches, self.base, plan)
 
     @cached_property
     def evaluation(self) -> Evaluation | None:

@@ -28,6 +28,7 @@ from intertwine.files import (
     write_bytes,
     write_tensors,
 )
+from intertwine.merging.folding import Folding
 from intertwine.merging.shrink import fix_layers, named_tensors, replace_tensors
 
 FORMAT = "intertwine merged model 1"
@@ -43,6 +44,7 @@ class MergedRecipe:
     source: the factory's string. input: the shape of its example, where the factory does not give one.
     file, sha256: where the Python file of a `file.py:factory` was and what was in it. tied: a name -> the
     name that its weights are stored under. infinite: the tensors that hold infinities (attention masks).
+    folding: the norms that were folded before.
     """
 
     source: str
@@ -53,6 +55,7 @@ class MergedRecipe:
     input: str | None = None
     file: str | None = None
     sha256: str | None = None
+    folding: Folding | None = None
 
 
 def save_merged(
@@ -139,7 +142,10 @@ def read_recipe(folder: str | Path) -> MergedRecipe:
     if strays:
         raise WeightsError(f"{path} contradicts itself about {strays[0]!r}", so="nothing was loaded", do=_DO)
     optional = {name: found.get(name) for name in ("input", "file", "sha256")}
-    return MergedRecipe(found["source"], shapes, dtypes, tied, tuple(infinite), **optional)
+    folding = Folding.from_dict(found["folding"]) if found.get("folding") else None
+    return MergedRecipe(
+        found["source"], shapes, dtypes, tied, tuple(infinite), **optional, folding=folding
+    )  # fmt: skip
 
 
 def load_merged(path: str | Path, build: Callable[[MergedRecipe], nn.Module]) -> nn.Module:
@@ -152,6 +158,8 @@ def load_merged(path: str | Path, build: Callable[[MergedRecipe], nn.Module]) ->
         raise WeightsError(f"{path} is not a merged model: {error}", do=_DO) from error
     _check_weights(weights, recipe, path)
     model = build(recipe)
+    if recipe.folding is not None:
+        model = _folded(recipe.folding, model, path)
     named = named_tensors(model)
     before = {name: tuple(t.shape) for name, t in named.items()}
     _check_factory(recipe, weights, named, set(model.state_dict()), path)
@@ -162,6 +170,13 @@ def load_merged(path: str | Path, build: Callable[[MergedRecipe], nn.Module]) ->
             if name in weights:
                 tensor.data = weights[name].to(tensor.device)
     return model
+
+
+def _folded(folding: Folding, model: nn.Module, path: Path) -> nn.Module:
+    try:
+        return folding.rebuild(model)
+    except AttributeError as error:
+        raise _misfit(f"{path} does not fit its factory: {error}") from error
 
 
 def _file_of(source: str) -> dict[str, str]:
@@ -204,6 +219,14 @@ def _is_shapes(value: Any) -> bool:
     )
 
 
+def _is_folding(value: Any) -> bool:
+    try:
+        Folding.from_dict(value)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False
+    return True
+
+
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     "source": _is_text,
     "shapes": _is_shapes,
@@ -213,6 +236,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "input": _is_optional_text,
     "file": _is_optional_text,
     "sha256": _is_optional_text,
+    "folding": lambda value: value is None or _is_folding(value),
 }
 
 

@@ -1,0 +1,155 @@
+"""Watch every product of a weight with a value while the real model runs, whatever module or op it is in.
+
+    y = x W^T + b          x (rows, inputs), y (rows, outputs)
+
+A linear layer, an addmm, a matmul and an einsum are all one of three products by the time that numbers are
+multiplied, and the weight is recognised by its memory. So nothing has to be known of the architecture, every
+size of input runs, and integer inputs, masks and keyword arguments are the model's own affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from intertwine.data.batches import Batches, arguments
+
+aten = torch.ops.aten
+
+
+@dataclass(eq=False)
+class Contraction:
+    """One product of a weight with a value.
+
+    matrix: (inputs, outputs), the weight's own memory. dim: the dimension of the weight that is summed over.
+    bias: the name of what is added to every row, or "". image: channels of a convolution's input as rows.
+    """
+
+    weight: str
+    dim: int
+    bias: str
+    inputs: Tensor
+    output: Tensor | None = None
+    matrix: Tensor | None = None
+    image: bool = False
+
+
+Seen = Callable[[Contraction], None]
+
+
+class Watch(TorchDispatchMode):
+    """Calls `seen` for every contraction of a parameter of `model` that runs inside this context.
+
+    >>> net, found = nn.Linear(3, 4), []
+    >>> with torch.no_grad(), Watch(net, found.append):
+    ...     _ = net(torch.zeros(2, 5, 3))
+    >>> [(c.weight, c.dim, c.bias, tuple(c.inputs.shape)) for c in found]
+    [('weight', 1, 'bias', (10, 3))]
+    """
+
+    def __init__(self, model: nn.Module, seen: Seen) -> None:
+        super().__init__()
+        self.seen = seen
+        self.parameters = {storage(p): (name, p) for name, p in model.named_parameters()}
+
+    def __enter__(self) -> Watch:
+        self._fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)  # one op for a whole layer would hide its products
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        torch.backends.mha.set_fastpath_enabled(self._fast)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.before(func, args)
+        result = func(*args, **dict(kwargs or {}))
+        found = self._contraction(func, args, result)
+        if found is not None:
+            self.seen(found)
+        self.after(func, args, result)
+        return result
+
+    def before(self, func: Any, args: tuple[Any, ...]) -> None:
+        """Called before every op."""
+
+    def after(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
+        """Called after every op."""
+
+    def name_of(self, value: Any) -> str:
+        """The parameter in whose memory a tensor lies, or ""."""
+        found = self.parameters.get(storage(value)) if isinstance(value, Tensor) else None
+        return found[0] if found is not None else ""
+
+    def _contraction(self, func: Any, args: tuple[Any, ...], result: Any) -> Contraction | None:
+        bias = ""
+        if func is aten.convolution.default:
+            x, weight = args[:2]
+            name, alone = self.name_of(weight), not args[6] and args[8] == 1
+            rows = x.movedim(1, -1).reshape(-1, x.shape[1])
+            return Contraction(name, 1, self.name_of(args[2]), rows, image=True) if name and alone else None
+        if func is aten.addmm.default:
+            bias, (left, right) = self.name_of(args[0]), args[1:3]
+        elif func is aten.mm.default:
+            left, right = args[:2]
+        elif func is aten.bmm.default and args[0].shape[0] == 1:
+            left, right, result = args[0][0], args[1][0], result[0]
+        else:
+            return None
+        for x, weight, out in ((left, right, result), (right.t(), left.t(), result.t())):
+            name = self.name_of(weight)
+            if name and not self.name_of(x):
+                dim = _summed(self.parameters[storage(weight)][1], weight)
+                return None if dim is None else Contraction(name, dim, bias, x, out, weight)
+        return None
+
+
+def _summed(parameter: Tensor, matrix: Tensor) -> int | None:
+    """Which dimension of a parameter is the first of a matrix that views all of it."""
+    if matrix.numel() != parameter.numel():
+        return None
+    shape = list(zip(parameter.shape, parameter.stride(), strict=True))
+    wanted = (matrix.shape[0], matrix.stride(0))
+    return shape.index(wanted) if shape.count(wanted) == 1 else None
+
+
+def storage(tensor: Tensor) -> int:
+    """Where the memory of a tensor begins; views share it."""
+    return tensor.untyped_storage().data_ptr()
+
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def calls(data: Iterable[Any], like: Tensor) -> list[Call]:
+    """Batches of inputs as arguments of the model: real numbers in its precision, tokens and masks as given.
+
+    >>> [(args, kwargs)] = calls([{"ids": torch.zeros(2, 3, dtype=torch.long)}], torch.zeros(1))
+    >>> args, kwargs["ids"].dtype
+    ((), torch.int64)
+    """
+    plain = [dict(b) if isinstance(b, Mapping) else b for b in data] if isinstance(data, list) else data
+
+    def fit(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        return x.to(like.device, like.dtype) if x.is_floating_point() else x.to(like.device)
+
+    found = [arguments(inputs) for inputs, _ in Batches(plain)]
+    return [(tuple(map(fit, args)), {k: fit(v) for k, v in kwargs.items()}) for args, kwargs in found]
+
+
+def real_rows(call: Call, count: int) -> Tensor | None:
+    """Which rows of a value are no padding, by the call's attention mask; None where it says nothing."""
+    mask = call[1].get("attention_mask")
+    if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.numel() != count:
+        return None
+    return mask.reshape(-1) != 0

@@ -1,0 +1,254 @@
+"""fold(model): a pre-norm network whose norms are plain, so that every rotation of its stream is a symmetry.
+
+    LN(x) = g (x - mean x) / sigma + b
+    W LN(x) + c = (W diag(g)) rms(M x) + (c + W b),      M = I - 1 1^T / n
+
+The gain g goes into the weights W that read the norm, the shift b into their biases (or stays, as b / g,
+where one of them has none), and M into everything that writes to the stream. What is left, x / rms(x),
+commutes with every rotation: `trace` of the folded model finds O(n) on its stream. A table that is also read
+as a matrix (a tied head) is untied. Nothing is claimed: the folded model must compute what the model does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional as F
+
+from intertwine.errors import Unsupported
+from intertwine.graph.example import Example
+from intertwine.graph.export import eval_copy, export
+from intertwine.graph.run import raised
+from intertwine.merging.rigid import floating
+from intertwine.merging.shrink import named_tensors
+from intertwine.symmetry import Axis, Symmetry
+from intertwine.symmetry.naming import carries
+
+_NORMS = {"aten.layer_norm.default": True, "aten.rms_norm.default": False}  # whether it subtracts the mean
+TOLERANCE = 1e-9
+
+
+class PlainNorm(nn.Module):
+    """x / sqrt(mean x^2 + eps) along the last dimension, whatever its size, and a shift if there is one.
+
+    >>> PlainNorm(0.0)(torch.tensor([3.0, -3.0]))
+    tensor([ 1., -1.])
+    """
+
+    def __init__(self, eps: float, shift: Tensor | None = None) -> None:
+        super().__init__()
+        self.eps = eps
+        self.shift = None if shift is None else nn.Parameter(shift)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.rms_norm(x, x.shape[-1:], None, self.eps)
+        return out if self.shift is None else out + self.shift
+
+    def extra_repr(self) -> str:
+        return f"eps={self.eps}"
+
+
+class UntiedEmbedding(nn.Module):
+    """Looks rows up in `table`; `weight` is the matrix that others read under its name."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.detach().clone())
+        self.table = nn.Parameter(weight.detach().clone())
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self.table)
+
+
+@dataclass(frozen=True)
+class GainedNorm:
+    """A norm of the graph: its module, and the weights and biases that read it."""
+
+    path: str
+    gain: str
+    shift: str
+    eps: float
+    centres: bool
+    readers: tuple[str, ...]
+    biases: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Folding:
+    """What folding changes in the modules of a model; weights apart, so that a stored one can be rebuilt.
+
+    norms: path -> (eps, whether a shift stays). untied: paths of embeddings that get a table of their own.
+    """
+
+    norms: Mapping[str, tuple[float, bool]] = field(default_factory=dict)
+    untied: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"norms": {path: list(kept) for path, kept in self.norms.items()}, "untied": list(self.untied)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Folding:
+        """What `to_dict` wrote."""
+        norms = {str(p): (float(eps), bool(kept)) for p, (eps, kept) in data["norms"].items()}
+        return cls(norms, tuple(map(str, data["untied"])))
+
+    def rebuild(self, model: nn.Module) -> nn.Module:
+        """A copy of the model with the folded modules in place; its weights are to be loaded."""
+        copied = eval_copy(model)
+        for path in self.untied:
+            table: Any = copied.get_submodule(path).weight
+            _set(copied, path, UntiedEmbedding(table).requires_grad_(table.requires_grad))
+        for path, (eps, shifted) in self.norms.items():
+            old: Any = copied.get_submodule(path)
+            shift = old.weight.detach().clone() if shifted else None
+            _set(copied, path, PlainNorm(eps, shift).requires_grad_(old.weight.requires_grad))
+        return copied.train(model.training)
+
+
+def fold(model: nn.Module, example: Any, kwargs: Mapping[str, Any] | None = None) -> nn.Module:
+    """The same function with plain norms; `Unsupported`, with the reason, where it cannot be had.
+
+    >>> net = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    >>> folded = fold(net, torch.zeros(2, 3))
+    >>> x = torch.randn(5, 3)
+    >>> folded[1], torch.allclose(folded(x), net(x), atol=1e-5)
+    (PlainNorm(eps=1e-05), True)
+    """
+    return find_folding(model, example, kwargs)[1]
+
+
+def find_folding(
+    model: nn.Module, example: Any, kwargs: Mapping[str, Any] | None = None
+) -> tuple[Folding, nn.Module]:
+    """How the model folds, and the folded model."""
+    given = Example.of(example, kwargs)
+    traced = export(model, given.args, given.kwargs)
+    symmetry = Symmetry(traced)
+    norms = [n for node in traced.graph.nodes if (n := _norm(node, traced.weights, model)) is not None]
+    streams = [a for a in symmetry.axes if any(m.param == n.gain for n in norms for m in a.members)]
+    if not norms or not streams:
+        raise Unsupported("the model has no norm with a gain that only weights read", so="nothing to fold")
+    named = named_tensors(model)
+    state = {name: t.detach().to(torch.float64) for name, t in named.items() if t.is_floating_point()}
+    untied = _tied(traced, norms, model)
+    tables = {f"{path}.weight": f"{path}.table" for path in untied}
+    state |= {table: state[weight] for weight, table in tables.items()}
+    shifted = {n.path: bool(n.shift) and not all(n.biases) for n in norms}
+    for axis in streams:
+        _centre(axis, [n for n in norms if any(m.param == n.gain for m in axis.members)], state, tables)
+    for norm in norms:
+        _fold_norm(norm, state, shifted[norm.path])
+    folding = Folding({n.path: (n.eps, shifted[n.path]) for n in norms}, untied)
+    folded = folding.rebuild(model)
+    with torch.no_grad():
+        for name, tensor in named_tensors(folded).items():
+            if name in state:
+                tensor.copy_(state[name])
+    _prove(model, folded, given, state)
+    return folding, folded
+
+
+def _norm(node: fx.Node, names: Mapping[str, str], model: nn.Module) -> GainedNorm | None:
+    """A norm that only weights read, each of them only here."""
+    if str(node.target) not in _NORMS or not isinstance(node.args[2], fx.Node):
+        return None
+    gain = names.get(node.args[2].name, "")
+    path = gain.rpartition(".")[0]
+    if not gain or not isinstance(model.get_submodule(path), (nn.LayerNorm, nn.RMSNorm)):
+        return None
+    centres = _NORMS[str(node.target)]
+    bias = node.args[3] if centres and len(node.args) > 3 else None
+    shift = names.get(bias.name, "") if isinstance(bias, fx.Node) else ""
+    module: Any = model.get_submodule(path)
+    eps = torch.finfo(torch.float32).eps if module.eps is None else float(module.eps)
+    readers, biases, stack = [], [], list(node.users)
+    while stack:
+        user = stack.pop()
+        if carries(user):
+            stack += list(user.users)
+            continue
+        weight = user.args[1] if str(user.target) == "aten.linear.default" else None
+        name, uses = "", list[fx.Node]()
+        if isinstance(weight, fx.Node) and (name := names.get(weight.name, "")):
+            uses = [u for u in weight.users if str(u.target) != "aten.embedding.default"]
+        if len(uses) != 1:
+            return None
+        own = user.args[2] if len(user.args) > 2 else None
+        readers.append(name)
+        biases.append(names.get(own.name, "") if isinstance(own, fx.Node) and len(own.users) == 1 else "")
+    return GainedNorm(path, gain, shift, eps, centres, tuple(readers), tuple(biases)) if readers else None
+
+
+def _tied(traced: Any, norms: list[GainedNorm], model: nn.Module) -> tuple[str, ...]:
+    """Embeddings whose table a norm's reader shares."""
+    readers = {name for n in norms for name in n.readers}
+    found = []
+    for name in readers:
+        path = name.rpartition(".")[0]
+        if isinstance(model.get_submodule(path), nn.Embedding):
+            found.append(path)
+    return tuple(sorted(found))
+
+
+def _centre(axis: Axis, norms: list[GainedNorm], state: dict[str, Tensor], tables: Mapping[str, str]) -> None:
+    """M W for everything that writes to the stream of norms that subtract the mean."""
+    if not any(n.centres for n in norms):
+        return
+    behind = {name for n in norms for name in n.readers}
+    own = {name for n in norms for name in (n.gain, n.shift)}
+    for member in axis.members:
+        name = member.param
+        if name in own:
+            continue
+        if member.role == "in" and name not in behind:
+            raise Unsupported(
+                f"{name} reads the stream without a norm before it",
+                so="its mean counts, and cannot be taken out of the stream",
+            )
+        if name in behind and name not in tables:
+            continue
+        name = tables.get(name, name)
+        state[name] = state[name] - state[name].mean(member.dim, keepdim=True)
+
+
+def _fold_norm(norm: GainedNorm, state: dict[str, Tensor], shifted: bool) -> None:
+    gain, shift = state[norm.gain], state.get(norm.shift)
+    if shifted:
+        if bool((gain.abs() < 1e-6 * gain.abs().max()).any()):
+            raise Unsupported(f"{norm.gain} is zero for a channel whose shift is read without a bias")
+        assert shift is not None
+        state[f"{norm.path}.shift"] = shift / gain
+    for reader, bias in zip(norm.readers, norm.biases, strict=True):
+        if shift is not None and not shifted:
+            state[bias] = state[bias] + state[reader] @ shift
+        state[reader] = state[reader] * gain
+
+
+def _prove(model: nn.Module, folded: nn.Module, given: Example, state: Mapping[str, Tensor]) -> None:
+    """Both in float64 on the same inputs."""
+    twin = eval_copy(folded).double()
+    with torch.no_grad():
+        for name, tensor in named_tensors(twin).items():
+            if name in state:
+                tensor.copy_(state[name])
+    args = tuple(raised(x, torch.float64) for x in given.args)
+    kwargs = {k: raised(x, torch.float64) for k, x in given.kwargs.items()}
+    with torch.no_grad():
+        pairs = [floating(m(*args, **kwargs)) for m in (eval_copy(model).double(), twin)]
+    for a, b in zip(*pairs, strict=True):
+        off = float((a - b).abs().max() / a.abs().max().clamp_min(1e-30))
+        if not off <= TOLERANCE:
+            raise Unsupported(f"the folded model is off by {off:.1e}", so="its norms stay as they are")
+
+
+def _set(model: nn.Module, path: str, module: nn.Module) -> None:
+    parent, _, leaf = path.rpartition(".")
+    setattr(model.get_submodule(parent), leaf, module)
+
+
+__all__ = ["Folding", "PlainNorm", "UntiedEmbedding", "find_folding", "fold"]

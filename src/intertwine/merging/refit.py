@@ -1,0 +1,209 @@
+"""Weights of a smaller model, fitted layer after layer to what the original computes.
+
+The smaller model runs once, on all rows together. When it comes to the product of a weight with a value h,
+all before it are fitted already; this one becomes
+
+    W = argmin  sum over rows |W h + b + skip - T (t + skip_0)|^2 + lambda |W - W_0|^2,
+
+t what the original's weight gives there, T how the plan maps its outputs, and skip the value that the result
+is added to (the stream of a residual network), so that errors made before are made up for. The result
+replaces W_0 and the run goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from intertwine.graph.export import eval_copy
+from intertwine.merging.combine import turned
+from intertwine.merging.contractions import Call, Contraction, Watch, aten, real_rows, storage
+from intertwine.merging.plan import MergePlan
+from intertwine.merging.shrink import find_dropped
+
+RIDGE = 1e-3  # of the mean square of the inputs, for as many rows as inputs; less for more
+ROUNDS = 3  # iterated ridge regression: what the data say clearly is fitted exactly, the rest is left
+_ADDS = (aten.add.Tensor, aten.add_.Tensor)
+
+
+@dataclass(eq=False)
+class Recorded:
+    """What a weight of the original gives (rows, outputs), and what that is added to."""
+
+    output: Tensor
+    skip: Tensor | None
+
+
+class Follow(Watch):
+    """Watches contractions until their result is used: `settle` is told what it is added to, if it is."""
+
+    def __init__(self, model: nn.Module, settle: Callable[[Contraction, Tensor | None], None]) -> None:
+        super().__init__(model, self._remember)
+        self.settle = settle
+        self.pending: dict[int, Contraction] = {}
+        self._biased: Contraction | None = None
+
+    def _remember(self, found: Contraction) -> None:
+        if found.output is not None:
+            self.pending[storage(found.output)] = found
+
+    def before(self, func: Any, args: tuple[Any, ...]) -> None:
+        if not self.pending or _is_view(func):
+            return
+        flat = [x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,))]
+        for value in (x for x in flat if isinstance(x, Tensor)):
+            found = self.pending.pop(storage(value), None)
+            if found is None:
+                continue
+            assert found.output is not None
+            others = [x for x in args[:2] if x is not value] if func in _ADDS else []
+            other = others[0] if len(others) == 1 and isinstance(others[0], Tensor) else None
+            plain = found.output.is_contiguous() and value.is_contiguous()
+            if other is not None and plain and self.name_of(other) and other.numel() == found.output.shape[1]:
+                found.bias, self._biased = self.name_of(other), found
+            elif other is not None and plain and other.shape == value.shape:
+                self.settle(found, other.reshape(found.output.shape))
+            else:
+                self.settle(found, None)
+
+    def after(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
+        if self._biased is not None:
+            found, self._biased = self._biased, None
+            found.output = result.view(found.inputs.shape[0], -1)
+            self.pending[storage(result)] = found
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for found in self.pending.values():
+            self.settle(found, None)
+        self.pending.clear()
+
+
+def _is_view(func: Any) -> bool:
+    """Whether an op only looks at its operand in another way."""
+    if func is aten._unsafe_view.default:
+        return True
+    returns = func._schema.returns
+    info = returns[0].alias_info if returns else None
+    return info is not None and not info.is_write
+
+
+def record(model: nn.Module, call: Call) -> dict[str, Recorded]:
+    """Weight -> what it gives on a call, for the weights that a forward multiplies by once."""
+    copied, found, often = eval_copy(model, share=True), dict[str, Recorded](), set[str]()
+
+    def keep(c: Contraction, skip: Tensor | None) -> None:
+        assert c.output is not None
+        if c.weight in found:
+            often.add(c.weight)
+        found[c.weight] = Recorded(c.output.clone(), None if skip is None else skip.clone())
+
+    with torch.no_grad(), Follow(copied, keep):
+        copied(*call[0], **call[1])
+    return {name: target for name, target in found.items() if name not in often}
+
+
+def refit(
+    small: nn.Module, original: nn.Module, plan: MergePlan, call: Call, ridge: float = RIDGE
+) -> dict[str, np.ndarray]:
+    """The weights and biases of the smaller model that change, by name; `call` is all of the data at once."""
+    targets = record(original, call)
+    shapes = {name: tuple(p.shape) for name, p in original.named_parameters()}
+    copied = eval_copy(small)
+    state, fitted = dict(copied.named_parameters()), set[str]()
+
+    def settle(c: Contraction, skip: Tensor | None) -> None:
+        target = targets.pop(c.weight, None)
+        if target is None or c.output is None or c.matrix is None or c.weight in fitted:
+            return
+        shape = shapes[c.weight]
+        wanted = target.output
+        if skip is not None and target.skip is not None:
+            wanted = wanted + target.skip
+        mapped = _mapped(wanted, shape, c, plan)
+        if mapped is None or mapped.shape != c.output.shape:
+            return
+        if skip is not None and target.skip is not None:
+            mapped = mapped - skip
+        bias = state.get(c.bias) if c.bias else None
+        change = _least_squares(c.inputs, mapped - c.output, real_rows(call, len(mapped)), bias, ridge)
+        c.matrix += change[: c.matrix.shape[0]]
+        c.output += c.inputs @ change[: c.matrix.shape[0]]
+        fitted.add(c.weight)
+        if bias is not None:
+            bias.add_(change[-1])
+            c.output += change[-1]
+            fitted.add(c.bias)
+
+    with torch.no_grad(), Follow(copied, settle):
+        copied(*call[0], **call[1])
+    return {name: state[name].detach().to("cpu", torch.float64).numpy() for name in sorted(fitted)}
+
+
+def _least_squares(
+    inputs: Tensor, missing: Tensor, kept: Tensor | None, bias: Tensor | None, ridge: float
+) -> Tensor:
+    """D = argmin |x D - missing|^2 + lambda |D|^2; its last row is the change of the bias, if any."""
+    if kept is not None:
+        inputs, missing = inputs[kept], missing[kept]
+    if bias is not None:
+        inputs = torch.cat([inputs, torch.ones_like(inputs[:, :1])], 1)
+    gram, cross = (inputs.T @ inputs).double(), (inputs.T @ missing).double()
+    weight = ridge * min(1.0, inputs.shape[1] / inputs.shape[0]) * gram.diagonal().mean().clamp_min(1e-300)
+    factor = torch.linalg.cholesky(gram + weight * torch.eye(len(gram)).to(gram))
+    change = torch.zeros_like(cross)
+    for _ in range(ROUNDS):
+        change = change + torch.cholesky_solve(cross - gram @ change, factor)
+    return change.to(inputs.dtype)
+
+
+def _mapped(wanted: Tensor, shape: tuple[int, ...], c: Contraction, plan: MergePlan) -> Tensor | None:
+    """The original's outputs in the coordinates of the smaller model."""
+    rest = [d for d in range(len(shape)) if d != c.dim]
+    if int(np.prod([shape[d] for d in rest])) != wanted.shape[1]:
+        return None
+    out = wanted.reshape(-1, *(shape[d] for d in rest))
+    for k, dim in enumerate(rest):
+        out = map_outputs(out, k + 1, c.weight, dim, plan)
+    return out.reshape(len(wanted), -1)
+
+
+def map_outputs(value: Tensor, along: int, param: str, dim: int, plan: MergePlan) -> Tensor:
+    """A value whose dimension `along` is made by dimension `dim` of a weight, as the plan's model has it."""
+    from dataclasses import replace
+
+    for axis in plan.axes:
+        for turn in axis.turns if axis.merges else ():
+            if (turn.param, turn.dim) == (param, dim):
+                value = turned(value, replace(turn, dim=along), axis.width / axis.size)
+    dropped = find_dropped(plan).get((param, dim))
+    if dropped is None:
+        return value
+    kept = np.setdiff1d(np.arange(value.shape[along]), dropped)
+    return value.index_select(along, torch.from_numpy(kept).to(value.device))
+
+
+def joined(batches: list[Call]) -> Call:
+    """Many calls as one; other lengths are filled up with zeros where there is a mask, or left out."""
+    (args, kwargs), masked = batches[0], "attention_mask" in batches[0][1]
+
+    def stack(parts: list[Any]) -> Any:
+        if not isinstance(parts[0], Tensor):
+            return parts[0]
+        if masked and parts[0].dim() > 1:
+            longest = max(p.shape[1] for p in parts)
+            parts = [_filled(p, longest) for p in parts]
+        return torch.cat([p for p in parts if p.shape[1:] == parts[0].shape[1:]])
+
+    columns: list[Any] = [stack([b[0][k] for b in batches]) for k in range(len(args))]
+    named: Mapping[str, Any] = {k: stack([b[1][k] for b in batches]) for k in kwargs}
+    return tuple(columns), dict(named)
+
+
+def _filled(x: Tensor, length: int) -> Tensor:
+    return torch.cat([x, x.new_zeros(x.shape[0], length - x.shape[1], *x.shape[2:])], 1)

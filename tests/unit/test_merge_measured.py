@@ -1,0 +1,132 @@
+"""What weights read is measured on any kind of input: images, tokens, keyword arguments, masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from intertwine import trace
+from intertwine.merging import apply_merge, plan_merge
+from intertwine.merging.eliminate import eliminate
+from intertwine.merging.measured import measure
+from intertwine.merging.places import Place
+from intertwine.merging.readers import Reading
+
+
+class Tagger(nn.Module):
+    """Tokens, a real number for each, and a mask; every kind of argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.extra = nn.Embedding(11, 6), nn.Parameter(torch.randn(1, 6))
+        self.one, self.two = nn.Linear(6, 12), nn.Linear(12, 3)
+
+    def forward(
+        self, ids: Tensor, weight: Tensor | None = None, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        x = self.embed(ids)
+        if weight is not None:
+            x = x + weight[..., None] @ self.extra
+        if attention_mask is not None:
+            x = x * attention_mask[..., None]
+        return self.two(torch.relu(self.one(x)))
+
+
+def _data(kind: str) -> list[object]:
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, 11, (40, 5), generator=generator)
+    weight, mask = torch.randn(40, 5, generator=generator), (torch.arange(5) < 3).expand(40, 5).long()
+    kinds: dict[str, object] = {
+        "tokens": ids,
+        "labelled": (ids, torch.zeros(40)),
+        "by name": {"ids": ids},
+        "mixed": {"ids": ids, "weight": weight},
+        "masked": {"ids": ids, "weight": weight, "attention_mask": mask},
+    }
+    return [kinds[kind], kinds[kind], kinds[kind]]
+
+
+@pytest.mark.parametrize("kind", ["tokens", "labelled", "by name", "mixed", "masked"])
+def test_repair_by_data_takes_every_kind_of_input(kind: str) -> None:
+    torch.manual_seed(0)
+    model = Tagger()
+    example = {"ids": torch.zeros(2, 5, dtype=torch.long), "weight": torch.randn(2, 5)}
+    plan = plan_merge(model, trace(model, (), example), target_params=0.7, repair="data", data=_data(kind))
+    small = apply_merge(model, plan)
+    assert small.one.out_features < 12
+    assert small(**example).shape == (2, 5, 3)
+
+
+def test_moments_are_those_of_the_rows_without_padding() -> None:
+    torch.manual_seed(0)
+    model = Tagger().double()
+    batch = _data("masked")[0]
+    seen = measure(model, [batch])["one.weight"]
+    rows = (model.embed(batch["ids"]) + batch["weight"].double()[..., None] @ model.extra)[:, :3]
+    rows = rows.reshape(-1, 6).detach()
+    assert seen.rows == len(rows) == 120 and seen.bias == "one.bias" and seen.uses == 1
+    torch.testing.assert_close(seen.mean, rows.mean(0))
+    torch.testing.assert_close(seen.cov, rows.T @ rows / 120 - torch.outer(rows.mean(0), rows.mean(0)))
+    whole = measure(model, [{k: v for k, v in batch.items() if k != "attention_mask"}])["one.weight"]
+    assert whole.rows == 200 and not torch.allclose(whole.cov, seen.cov)
+
+
+def test_the_weights_of_an_einsum_and_of_attention_are_seen() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads = nn.Parameter(torch.randn(2, 4, 6))
+            self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.einsum("hdi,bti->bthd", self.heads, x).flatten(2)
+            return self.attend(y, y, y)[0]
+
+    seen = measure(Net(), [torch.randn(3, 5, 6)])
+    assert {name: s.dim for name, s in seen.items()} == {
+        "heads": 2,
+        "attend.in_proj_weight": 1,
+        "attend.out_proj.weight": 1,
+    }
+
+
+def _naive(moments: list[np.ndarray], readers: list[np.ndarray]) -> tuple[list[int], list[float]]:
+    """Every channel tried at every step, by least squares from the definition."""
+    alive, order, errors = list(range(len(moments[0]))), [], []
+    totals = [float(np.trace(v @ c @ v.T)) for c, v in zip(moments, readers, strict=True)]
+
+    def error(kept: list[int]) -> float:
+        out = 0.0
+        for c, v, t in zip(moments, readers, totals, strict=True):
+            new = v @ c[:, kept] @ np.linalg.inv(c[np.ix_(kept, kept)])
+            out += float(np.trace(v @ c @ v.T - new @ c[kept] @ v.T)) / t
+        return out
+
+    while len(alive) > 1:
+        tried = {j: error([k for k in alive if k != j]) for j in alive}
+        best = min(tried, key=lambda j: tried[j])
+        alive.remove(best)
+        order.append(best)
+        errors.append(tried[best])
+    return order, errors
+
+
+def test_elimination_in_blocks_is_elimination_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("intertwine.merging.eliminate.BLOCK", 5)
+    monkeypatch.setattr("intertwine.merging.eliminate.RIDGE", 1e-12)
+    rng = np.random.default_rng(0)
+    moments = [(lambda x: x.T @ x / 60)(rng.standard_normal((60, 14))) for _ in range(2)]
+    readers = [rng.standard_normal((7, 14)) for _ in range(2)]
+    readings = [
+        Reading(
+            Place(f"w{k}", 1, "in", np.arange(14)[:, None]),
+            torch.zeros(14), torch.from_numpy(c), None, "b", 1.0,
+        )
+        for k, c in enumerate(moments)
+    ]
+    merges = eliminate(readings, {f"w{k}": torch.from_numpy(v) for k, v in enumerate(readers)})
+    order, errors = _naive(moments, readers)
+    assert [m.drop for m in merges] == order
+    np.testing.assert_allclose([m.distance for m in merges], errors, rtol=1e-7)
