@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from intertwine.merging.places import Place
-from intertwine.merging.plan import AxisPlan, Basis, MergePlan, Reader
+from intertwine.merging.plan import AxisPlan, MergePlan, NewBasis, Reader
 
 NORM_ROLES = ("gain", "shift", "mean", "var")
 Classes = Sequence[Sequence[int]]
@@ -107,7 +107,7 @@ def fold_axis(axis: AxisPlan, weights: dict[str, Tensor], norm: str) -> None:
         _fold_norm(roles, axis, weights)
 
 
-def turned(tensor: Tensor, turn: Basis, share: float) -> Tensor:
+def turned(tensor: Tensor, turn: NewBasis, share: float) -> Tensor:
     """The weight with the axis in another basis; share: how much of the axis is kept."""
     front = tensor.movedim(turn.dim, 0).clone()
     where = torch.from_numpy(turn.where).to(tensor.device)

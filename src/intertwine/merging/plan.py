@@ -110,7 +110,7 @@ class Reader:
 
 
 @dataclass(frozen=True, eq=False)
-class Basis:
+class NewBasis:
     """A change of basis of an axis in one weight: slices[where[r]] <- (width / size)^power matrix[r] slices.
 
     where: (rows, size) positions along the dimension; matrix: (rows, size, size). What is cut afterwards are
@@ -129,7 +129,7 @@ class Basis:
         return {**plain, "matrix": _pack(self.matrix)}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Basis:
+    def from_dict(cls, data: Mapping[str, Any]) -> NewBasis:
         """What `to_dict` wrote."""
         where = np.array(data["where"], np.int64)
         matrix = _unpack(data["matrix"]).reshape(*where.shape, where.shape[1])
@@ -163,7 +163,7 @@ class AxisPlan:
     readers: tuple[Reader, ...] = ()
     costs: tuple[float, ...] = ()
     variances: tuple[float, ...] = ()
-    turns: tuple[Basis, ...] = ()
+    turns: tuple[NewBasis, ...] = ()
     kind: str = "channels"
 
     def __repr__(self) -> str:
@@ -273,6 +273,6 @@ def _axis_from(data: dict[str, Any]) -> AxisPlan:
     readers = tuple(Reader.from_dict(r) for r in data["readers"])
     plain = {k: data[k] for k in ("name", "size", "sums_first", "select")}
     plain |= {k: tuple(data[k]) for k in ("costs", "variances")}
-    turns = tuple(Basis.from_dict(t) for t in data.get("turns", ()))
+    turns = tuple(NewBasis.from_dict(t) for t in data.get("turns", ()))
     plain["kind"] = data.get("kind", "channels")
     return AxisPlan(merges=merges, places=tuple(places), readers=readers, turns=turns, **plain)

@@ -32,7 +32,7 @@ _ADDS = (aten.add.Tensor, aten.add_.Tensor)
 
 
 @dataclass(eq=False)
-class Recorded:
+class OutputBefore:
     """What a weight of the original gives (rows, outputs), and what that is added to."""
 
     output: Tensor
@@ -93,15 +93,15 @@ def _is_view(func: Any) -> bool:
     return info is not None and not info.is_write
 
 
-def record(model: nn.Module, call: Call) -> dict[str, Recorded]:
+def record(model: nn.Module, call: Call) -> dict[str, OutputBefore]:
     """Weight -> what it gives on a call, for the weights that a forward multiplies by once."""
-    copied, found, often = eval_copy(model, share=True), dict[str, Recorded](), set[str]()
+    copied, found, often = eval_copy(model, share=True), dict[str, OutputBefore](), set[str]()
 
     def keep(c: Contraction, skip: Tensor | None) -> None:
         assert c.output is not None
         if c.weight in found:
             often.add(c.weight)
-        found[c.weight] = Recorded(c.output.clone(), None if skip is None else skip.clone())
+        found[c.weight] = OutputBefore(c.output.clone(), None if skip is None else skip.clone())
 
     with torch.no_grad(), Follow(copied, keep):
         copied(*call[0], **call[1])

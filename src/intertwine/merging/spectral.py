@@ -22,7 +22,7 @@ from torch import Tensor
 
 from intertwine.ir.ledger import Ids
 from intertwine.merging.measured import Seen
-from intertwine.merging.plan import AxisPlan, Basis, Merge, PlacePlan
+from intertwine.merging.plan import AxisPlan, Merge, NewBasis, PlacePlan
 from intertwine.symmetry import Axis, Symmetry
 from intertwine.symmetry.structure import Linear
 
@@ -115,7 +115,7 @@ class _Plan:
         turns, places = [], []
         for (param, dim), (where, fibre, exponent) in self.linear.places.items():
             matrix = np.stack([bases[int(e)][b] for b, e in zip(fibre, exponent, strict=True)])
-            turns.append(Basis(param, dim, where, matrix, power[param, dim]))
+            turns.append(NewBasis(param, dim, where, matrix, power[param, dim]))
             rows = tuple(tuple(row) for row in where.T.tolist())
             places.append(PlacePlan(param, dim, self.roles.get((param, dim), "other"), rows))
         lost = np.cumsum(losses[::-1])[:-1] / max(float(losses.sum()), 1e-300)
