@@ -23,6 +23,7 @@ PAGES = {
     "inspect": ["inspect", *_NET, "-o", "PAGE"],
     "compare": ["compare", *_PAIR, "--data", "digits", "-o", "PAGE"],
     "stitch": ["stitch", *_PAIR, "--data", "digits", "--kind", "group,full", "--epochs", "0", "-o", "PAGE"],
+    "merge": ["merge", *_NET, "--target-params", "0.5", "--data", "digits", "--page", "PAGE"],
     "demo": ["demo", "-o", "PAGE"],
 }
 VIEWS = {"light": (False, 1180), "dark": (True, 1180), "narrow": (False, 390)}
@@ -31,26 +32,13 @@ VIEWS = {"light": (False, 1180), "dark": (True, 1180), "narrow": (False, 390)}
 def make_all(names: list[str]) -> None:
     """Write NAME-VIEW.png for every page and view."""
     with tempfile.TemporaryDirectory() as folder:
-        for name in names or [*PAGES, "merge"]:
+        for name in names or PAGES:
             page = Path(folder) / f"{name}.html"
-            if name == "merge":
-                _merge(page)
-            else:
-                assert main([str(page) if word == "PAGE" else word for word in PAGES[name]]) == 0
+            assert main([str(page) if word == "PAGE" else word for word in PAGES[name]]) == 0
             for view, (dark, width) in VIEWS.items():
                 target = ROOT / "docs/images" / f"{name}-{view}.png"
                 shoot(page, target, Path(folder), dark=dark, width=width, height=900)
                 print(target.relative_to(ROOT), f"{target.stat().st_size:,} bytes")
-
-
-def _merge(page: Path) -> None:
-    import intertwine
-    from intertwine import zoo
-    from intertwine.data import load_data
-
-    model = zoo.load_weights(zoo.build("digits-vgg"), zoo.checkpoint("digits-vgg", 0))
-    data = load_data("digits", split="test")
-    intertwine.merge(model, data.images[:1], target_params=0.5, data=data).page().write(page)
 
 
 if __name__ == "__main__":

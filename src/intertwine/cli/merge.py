@@ -26,7 +26,7 @@ from intertwine.cli.showing import bar, show
 from intertwine.errors import InputError
 
 _EPILOG = """examples:
-  intertwine merge zoo:digits-vgg --weights shipped:0 --target-params 0.5 --data digits -o small
+  intertwine merge zoo:digits-vgg --weights shipped:0 --target-params 0.5 --data digits -o small --page p.html
   intertwine merge zoo:vgg16 --weights vgg16.safetensors --paper --beta 0.1 -o small
   intertwine merge zoo:vgg16 --weights vgg16.safetensors --paper --betas
   intertwine merge torchvision:resnet18 --weights r18.pth --axes 'layer[34].*' --target-flops 0.7 -o small
@@ -117,6 +117,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--latency", action="store_true", help="time a call before and after, here")
     parser.add_argument("--plan", type=output_path, metavar="FILE", help="write the plan as JSON")
+    parser.add_argument("--page", type=output_path, metavar="FILE.html", help="write a page: what was lost")
     add_data_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -149,13 +150,18 @@ def run(args: argparse.Namespace) -> int:
         options["train_data"] = load_train_split(args)
     with bar() as progress:
         if args.betas is not None:
-            show(args, merge_betas(source.model, source.example, args.betas or PAPER_BETAS,
-                                   progress=progress, **options))  # fmt: skip
+            curve = merge_betas(source.model, source.example, args.betas or PAPER_BETAS,
+                                progress=progress, **options)  # fmt: skip
+            if args.page:
+                curve.page(facts=_facts(args)).write(args.page)
+            show(args, curve)
             return 0
         goals = {name: getattr(args, name) for name in _GOALS}
         result = merge(source.model, source.example, progress=progress, **goals, **options)
     if args.plan:
         write_text(args.plan, result.plan.to_json())
+    if args.page:
+        result.page(facts=_facts(args)).write(args.page)
     if args.out:
         save_model(result.model, source, args.out, result.details(args.input))
     more: dict[str, Any] = {"out": args.out} if args.out else {}
@@ -180,6 +186,10 @@ def _pattern_share(text: str) -> tuple[str, float]:
 
 
 pattern_shares = Checked(_pattern_share)
+
+
+def _facts(args: argparse.Namespace) -> dict[str, Any]:
+    return {"model": args.model, "weights": args.weights, "data": args.data, "seed": args.seed}
 
 
 def _methods() -> str:

@@ -28,6 +28,7 @@ OUTPUTS = {
     ("coverage", "markdown"): Kind.FILE,
     ("explore", "save"): Kind.FOLDER,
     ("merge", "out"): Kind.REPLACED,
+    ("merge", "page"): Kind.FILE,
     ("merge", "plan"): Kind.FILE,
     ("reproduce", "out"): Kind.FOLDER,
     ("sweep", "out"): Kind.FOLDER,
