@@ -144,17 +144,26 @@ def test_a_large_network_is_drawn_by_block():
     assert text.count("data-name=") == 70
 
 
-@pytest.mark.parametrize(("wall", "says"), [(5.0, "1 equivalents of theta"), (0.0, "theta with noise")])
-def test_explore_says_when_it_found_nothing_new(wall, says):
-    from types import SimpleNamespace
+def test_explore_says_when_it_found_nothing_new():
+    from intertwine.exploring import EquivalenceSample, function_distance
+    from intertwine.exploring.near import describe_sample
 
-    from intertwine.report.explore_page import explore_finding
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    objective = function_distance(net, torch.randn(64, 2))
+    symmetry = intertwine.trace(net, torch.zeros(2, 2))
+    twin = objective.layout.flatten(dict(intertwine.act(net, symmetry.sample(1)).named_parameters()))
+    near = objective.theta + 1e-4
 
-    axis = np.linspace(-1, 1, 21)
-    values = np.where(np.abs(axis) < 0.3, wall, 0.0)
-    marks = np.array([[-0.8], [0.8]])
-    land = SimpleNamespace(grid=SimpleNamespace(axes=(axis,)), values=values, marks=marks, name="J")
-    assert says in explore_finding(land, 0.1)
+    def said(*points):
+        rows = torch.stack(points).detach()
+        losses = (0.0,) * len(points)
+        sample = EquivalenceSample(objective.layout, objective.theta, rows, losses, 1e-3, objective.spread)
+        return describe_sample(sample, objective)
+
+    assert "No equivalent apart from theta" in said(near, near)
+    assert said(twin).startswith("1 of 1 points are equivalents") and "noise" not in said(twin)
+    assert said(twin, near).endswith("theta with noise.")
 
 
 def test_tables_align_numbers_and_show_what_is_missing():

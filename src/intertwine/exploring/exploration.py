@@ -17,6 +17,7 @@ from intertwine.exploring._evaluate import Landscape, evaluate
 from intertwine.exploring.budget import Attempt, plan_attempts, plan_bound, plan_inputs, plan_points
 from intertwine.exploring.grid import Grid
 from intertwine.exploring.known import Knowledge, KnownSymmetry, explain_sample
+from intertwine.exploring.near import describe_sample
 from intertwine.exploring.objective import Objective, data_loss, function_distance
 from intertwine.exploring.plan import plan_evaluation
 from intertwine.exploring.plane import Plane, plane_through, random_plane, span
@@ -263,6 +264,7 @@ def _facts(
         "wrong of the others at most (95 %)": landscape.facts.get("wrong_share_at_most"),
     }  # fmt: skip
     if sample is not None:
+        facts = {"finding": describe_sample(sample, objective), **facts}
         facts |= {"losses": [f"{loss:.3g}" for loss in sample.losses], "tolerance": sample.tolerance}
         searched = ("started", "optimizer", "lr", "steps", "starts", "restarts")
         facts |= {key: sample.facts[key] for key in searched}

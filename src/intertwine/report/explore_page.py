@@ -105,39 +105,6 @@ def describe(landscape: Landscape, epsilon: float) -> str:
     return text + "."
 
 
-def explore_finding(landscape: Landscape, epsilon: float) -> str:
-    """One sentence: which of the points are equivalents of theta, and which lie flatly around it."""
-    others = len(landscape.marks) - 1
-    if others < 1 or epsilon <= 0:
-        return f"{landscape.name} over a plane through theta; no other point was searched for."
-    flat = [i for i in range(1, others + 1) if rise_on_the_way(landscape, i) <= epsilon]
-    below = f"{landscape.name} stays below {epsilon:.3g} on the straight way from theta"
-    if len(flat) == others:
-        return (
-            f"No equivalent apart from theta was found: {below} to all {others} points, so they are theta "
-            "with noise, inside one flat neighbourhood. Search longer, or with --starts random."
-        )
-    if flat:
-        return (
-            f"{others - len(flat)} of {others} points are equivalents of theta apart from it; to the other "
-            f"{len(flat)} {below}: they are theta with noise."
-        )
-    return (
-        f"{others} equivalents of theta were found, each parted from it by a rise above {epsilon:.3g}: other "
-        "weights, the same function."
-    )
-
-
-def rise_on_the_way(landscape: Landscape, index: int, steps: int = 33) -> float:
-    """The largest value on the straight line in the plane from theta to a mark, read from the grid."""
-    from scipy.interpolate import RegularGridInterpolator
-
-    read = RegularGridInterpolator(landscape.grid.axes, landscape.values, bounds_error=False, fill_value=None)
-    start, end = landscape.marks[0], landscape.marks[index]
-    way = start + np.linspace(0, 1, steps)[1:-1, None] * (end - start)
-    return float(np.max(read(way)))
-
-
 def fill_page(
     page: Page,
     drawings: Sequence[Drawing],
@@ -145,8 +112,7 @@ def fill_page(
     topologies: Sequence[Topology],
     facts: Mapping[str, Any],
 ) -> None:
-    """The finding, figures, marks and topology, in this order; the facts are folded."""
-    page.finding(explore_finding(landscape, float(facts.get("epsilon") or 0.0)))
+    """Figures, marks and topology, in this order; the facts are folded."""
     page.facts(facts)
     page.section("The picture")
     for drawing in drawings:
@@ -168,6 +134,8 @@ def exploration_page(found: Exploration, facts: Mapping[str, Any] | None = None)
     from intertwine.report.page import Page
 
     page = Page("The equivalence class of a parameter")
+    if "finding" in found.facts:
+        page.finding(str(found.facts["finding"]))
     fill_page(page, draw(found), found.landscape, found.topologies, {**(facts or {}), **found.facts})
     return page
 

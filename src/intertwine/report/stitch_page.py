@@ -12,14 +12,8 @@ from intertwine.stitching.stitching import StitchReport
 def stitch_page(report: StitchReport, facts: Mapping[str, object] | None = None) -> Page:
     """A page that says what was stitched, on how many inputs, and what each kind of stitch costs."""
     page = Page("Stitch the first layers of A to the last layers of B")
-    page.section("What was stitched")
-    rows = {
-        **(facts or {}),
-        "accuracy of A": f"{report.accuracy_a:.2%}",
-        "accuracy of B": f"{report.accuracy_b:.2%}",
-        "test inputs": report.test_inputs,
-    }
-    page.table(["", ""], [[key, value] for key, value in rows.items()])
+    page.finding(stitch_finding(report))
+    page.facts({**(facts or {}), "test inputs": report.test_inputs})
     page.section(
         "Penalty",
         "The mean accuracy of A and B minus that of the stitched network, in points (eq. 4.3 of Godfrey et "
@@ -28,8 +22,22 @@ def stitch_page(report: StitchReport, facts: Mapping[str, object] | None = None)
     )
     note = "A star: the cut lies inside a residual block, and the skip passes by the stitch (eq. E.54)."
     page.figure(penalty_curves(report), note)
+    page.section("Every cut", folded=True)
     page.table(*report.tables()[0][1:3])
     groups = {s.layer: s.group for s in report.stitchings}
-    page.section("The group of each layer", "Of the activation whose result the layer is (Table 1).")
+    about = "Of the activation whose result the layer is (Table 1)."
+    page.section("The group of each layer", about, folded=True)
     page.table(["layer", "group"], list(groups.items()))
     return page
+
+
+def stitch_finding(report: StitchReport) -> str:
+    """One sentence: what the cuts (outside of blocks, where there are such) cost with each kind."""
+    parts = []
+    for kind in report.kinds:
+        cuts = [s for s in report.stitchings if s.kind == kind]
+        lost = [s.trained for s in ([s for s in cuts if not s.inside] or cuts)]
+        if lost:
+            parts.append(f"{min(lost):.1f} to {max(lost):.1f} points with {kind}")
+    ends = f"A has {report.accuracy_a:.1%} accuracy and B {report.accuracy_b:.1%}"
+    return f"{ends}; joining them costs {', '.join(parts)}, by where they are cut." if parts else f"{ends}."
