@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intertwine import Symmetry, act, align, compare, intertwiner, stitch, trace, verify
+from intertwine import Symmetry, act, align, compare, interpolate, intertwiner, stitch, trace, verify
 from intertwine.data import Dataset, evaluate, load_data
 from intertwine.exploring import evaluate as draw
 from intertwine.exploring import function_distance, plane_through
@@ -18,6 +18,7 @@ from intertwine.exploring.grid import Grid
 from intertwine.merging.decide import Options, Planner
 from intertwine.merging.experiments import merge_curve
 from intertwine.report import demo_figures as figures
+from intertwine.report.align_page import equal_lines, line_figure, line_finding
 from intertwine.report.explore_figures import contour_figure
 from intertwine.report.merge_figures import curve_figure
 from intertwine.report.page import Page
@@ -67,13 +68,13 @@ class Story:
 
 
 def run_demo(out: str | Path, tell: Callable[[str], None] = lambda text: None) -> list[Statement]:
-    """Inspect, prove, act, merge, compare, align, stitch, explore; write the page and return the summary."""
+    """Inspect, prove, act, merge, compare, align, walk, stitch, explore; write the page; the summary."""
     tell("inferring and proving the symmetries")
     data = load_data("digits", split="test")
     model, twin = _trained(0), _trained(1)
     page = Page(f"intertwine: what {MODEL} is, up to what does not matter")
     story = Story(tell, page, data, model, twin, trace(model, data.images[:2]))
-    chapters = (_inspect, _act, _merge, _compare, _align, _stitch, _explore, _activate)
+    chapters = (_inspect, _act, _merge, _compare, _align, _walk, _stitch, _explore, _activate)
     for chapter in chapters:
         chapter(story)
     page.section("With your own model", "The same on the command line; net.py has a function make().")
@@ -172,6 +173,18 @@ def _align(story: Story) -> None:
         f"{found.distance_after:.3f} (relative to the first).",
     )
     story.page.figure(figures.cosines(found), "How alike the channels of each axis are, before and after.")
+
+
+def _walk(story: Story) -> None:
+    story.tell("walking the line between the seeds")
+    found = interpolate([story.model, story.twin], story.data, align=True, repair="reset", points=7,
+                        symmetry=story.symmetry)  # fmt: skip
+    for curve in found.curves:
+        worst = max(line.barrier for line in curve.lines)
+        story.note(f"barrier of the loss between the seeds, {curve.label}", f"{worst:.3f}")
+    story.page.section("The line between them", line_finding(found.curves))
+    caption = f"Loss on the way from one seed to the other. {equal_lines(found.curves)}".strip()
+    story.page.figure(line_figure(found.curves, "loss"), caption)
 
 
 def _stitch(story: Story) -> None:

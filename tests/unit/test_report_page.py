@@ -144,6 +144,22 @@ def test_a_large_network_is_drawn_by_block():
     assert text.count("data-name=") == 70
 
 
+def test_the_page_of_merge_says_what_was_lost():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
+    x = torch.randn(60, 4)
+    data = x, net(x).argmax(1)
+    small = intertwine.merge(net, x[:1], target_params=0.5, data=data)
+    text = small.page(facts={"model": EVIL}).render()
+    assert f"{small.parameters_after:,} of {small.parameters_before:,} parameters are left" in text
+    assert "100.00% before" in text and "<img src=x" not in text
+    without = intertwine.merge(net, x[:1], target_params=0.5).page().render()
+    assert "was not measured" in without
+    curve = intertwine.merge_betas(net, x[:1], [0.05, 0.5], data=data)
+    text = curve.page().render()
+    assert "keep the accuracy of 100.00% within one point" in text and "as it was" in text
+
+
 def test_explore_says_when_it_found_nothing_new():
     from intertwine.exploring import EquivalenceSample, function_distance
     from intertwine.exploring.near import describe_sample

@@ -4,16 +4,18 @@
   const axes = JSON.parse(document.getElementById("map-data").textContent);
   const rows = map.querySelector(".map-rows");
   const part = (tag, text) => { const made = document.createElement(tag); made.textContent = text; return made; };
+  const describe = axis => {
+    const list = document.createElement("ul");
+    for (const member of axis.members) list.append(part("li", member));
+    panel.replaceChildren(part("h3", axis.name), part("p", axis.words), part("p", axis.why), list);
+  };
   const choose = number => {
-    const axis = axes[number];
     rows.classList.add("choosing");
     for (const each of rows.querySelectorAll("[data-axes]"))
       each.classList.toggle("off", !each.dataset.axes.split(" ").includes(String(number)));
     for (const each of rows.querySelectorAll("[data-axis]"))
       each.classList.toggle("on", each.dataset.axis === String(number));
-    const list = document.createElement("ul");
-    for (const member of axis.members) list.append(part("li", member));
-    panel.replaceChildren(part("h3", axis.name), part("p", axis.words), part("p", axis.why), list);
+    describe(axes[number]);
   };
   rows.addEventListener("click", event => {
     const at = event.target.closest("[data-axis]");
@@ -31,4 +33,5 @@
     for (const each of rows.querySelectorAll("rect")) each.classList.remove("off");
     if (first) first.scrollIntoView({ block: "nearest" });
   });
+  if (axes.length) describe(axes[0]);
 })();

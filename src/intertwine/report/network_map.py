@@ -95,8 +95,7 @@ def render_map(symmetry: Symmetry) -> str:
         f"<style>{(here / 'map.css').read_text(encoding='utf-8')}</style>{_key(axes)}"
         f'<div class="map" id="map"><div class="map-scroll" role="group" aria-label="{label}" tabindex="0">'
         f'<div class="map-rows">{_lanes(rows, axes)}<div>{chips}</div></div></div>'
-        '<div class="map-panel" id="map-panel" aria-live="polite"><p>Click a band or a number: what may be '
-        "done to its channels without changing the function, and which weights carry it.</p></div></div>"
+        '<div class="map-panel" id="map-panel" aria-live="polite"></div></div>'
         f'<script type="application/json" id="map-data">{_json(data)}</script>'
         f"<script>{(here / 'map.js').read_text(encoding='utf-8')}</script>"
     )

@@ -39,7 +39,8 @@ def add_symmetry(page: Page, symmetry: Symmetry, report: Report) -> None:
     page.section(
         "The network as a map",
         "Every row is a weight, in the order of the model; every coloured band is a hidden axis, from the "
-        "first weight that carries it to the last. A number is how many channels a dimension has.",
+        "first weight that carries it to the last. A number is how many channels a dimension has; "
+        "click it, or a band, to see what may be done to them.",
     )
     add_map(page, symmetry)
     page.section(
