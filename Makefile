@@ -38,7 +38,7 @@ lint: $(FULL)
 
 docs: $(CORE)
 	$(PIP) -e '.[docs]'
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --quiet
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "intertwine needs Python 3.11 or newer; set PYTHON=")'
