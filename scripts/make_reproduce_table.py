@@ -73,9 +73,8 @@ def line(row: SourceRow) -> tuple[str, str]:
     elif row.tests and not row.recipes:
         verdict, how = str(Verdict.AGREES), f"tests: {len(row.tests)}"
     else:
-        verdict = str(Verdict.NOT_RUN) if row.recipes else "nothing to run"
-        if "needed" in row.note:
-            verdict = str(Verdict.NOT_RUN)
+        nothing = row.note.startswith("nothing to run")
+        verdict = "nothing to run" if nothing else str(Verdict.NOT_RUN)
     return verdict, f"| {row.item} | {cell(row.what)} | {verdict} | {how} | {cell(row.note)} |"
 
 

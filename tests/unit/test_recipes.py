@@ -50,7 +50,11 @@ def reproduce(name, folder, capsys):
     assert stored["claims"] == found["claims"] and found["differs"]
     assert found["verdict"] in list(Verdict) and all(c["test"] and c["verdict"] for c in found["claims"])
     page = (folder / f"{name}.html").read_text()
-    assert page.index("<h2>Verdict: ") == page.index("<h2>")
+    assert (
+        page.index('<p class="finding">Verdict: ')
+        < page.index("<h2>Against the source")
+        == page.index("<h2>")
+    )
     return found
 
 

@@ -30,7 +30,7 @@ def test_one_class_across_labels(tmp_path: Path, capsys: pytest.CaptureFixture[s
     found = json.loads(capsys.readouterr().out)
     assert found["claims"][0]["here"].count("features:") == 1
     assert (tmp_path / "ifm-fig8.png").read_bytes().startswith(b"\x89PNG")
-    assert "<h2>Verdict: " in (tmp_path / "ifm-fig8.html").read_text()
+    assert ">Verdict: " in (tmp_path / "ifm-fig8.html").read_text()
 
 
 def test_rotations_and_best_units(

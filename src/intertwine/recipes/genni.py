@@ -169,9 +169,10 @@ def make_figure(
                 facts["PNG"] = error.what
     differs = f"{DIFFERS} {QUICK}" if setting.quick else DIFFERS
     judged = judge(claims, setting, differs)
-    add_verdict(page, judged, differs)
     for drawings, landscape, topologies, measured in body:
         fill_page(page, drawings, landscape, topologies, measured)
+    add_verdict(page, judged, differs)
+    page.lead()
     path = folder / f"{name}.html"
     page.write(path)
     return Outcome((path, *files), facts, judged, differs)

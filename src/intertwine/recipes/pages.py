@@ -74,8 +74,9 @@ def summary(claims: Sequence[Claim]) -> str:
 
 
 def add_verdict(page: Page, claims: Sequence[Claim], differs: str) -> None:
-    """The section that a page opens with."""
-    page.section(f"Verdict: {summary(claims)}")
+    """The sentence above everything, and the section of the claims."""
+    page.finding(f"Verdict: {summary(claims)}")
+    page.section("Against the source")
     columns = ["verdict", "quantity", "the source", "here", "test"]
     rows = [[str(c.verdict), c.what, c.source, c.here, c.test] for c in claims]
     page.table(columns, rows)

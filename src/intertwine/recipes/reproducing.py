@@ -34,7 +34,8 @@ class Reproduced(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `intertwine reproduce --json` prints it."""
-        about = {"recipe": self.recipe.name, "source": self.recipe.source, "verdict": str(self.outcome.verdict)}
+        about = {"recipe": self.recipe.name, "source": self.recipe.source}
+        about["verdict"] = str(self.outcome.verdict)
         claims = [claim.to_dict() for claim in self.outcome.claims]
         files = [str(file) for file in self.files]
         return {**about, "claims": claims, **self.facts, "differs": self.outcome.differs, "files": files}

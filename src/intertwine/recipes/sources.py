@@ -21,7 +21,7 @@ SOURCES = {
 class SourceRow:
     """source: its number. item: as the source numbers it. by: names of recipes, or FILE::TEST below tests/.
 
-    note: why there is nothing, or what is left out.
+    note: why there is nothing, or what is left out; "nothing to run" where nothing can be computed.
     """
 
     source: str
@@ -56,11 +56,11 @@ def rows() -> tuple[SourceRow, ...]:
 
 # source | item | what it is about | recipes and tests | note
 _TABLE = """
-000 | Figure 1 | equivalent features and complexity, a drawing | | nothing to compute
-000 | Table 1 | terms of category theory and of networks | | words
-000 | Eq. 3 | a network structure as a category | unit/test_values.py::test_ | the graph that `inspect` shows
+000 | Figure 1 | equivalent features and complexity, a drawing | | nothing to run: a drawing
+000 | Table 1 | terms of category theory and of networks | | nothing to run: words
+000 | Eq. 3 | a network structure as a category | unit/test_values.py::test_a_model_is_like_itself_under_the_group_at_every_value | the graph that `inspect` shows
 000 | Definition 2.1 | functionally equivalent features | unit/test_source_theory.py::test_the_defect_of_naturality_is_zero_for_an_isomorphic_net_and_only_for_one |
-000 | Proposition 2.2 | linear mode connectivity implies an isomorphism | unit/test_align.py::test_the_line_between_copies_is_flat unit/test_source_theory.py::test_the_defect_of_naturality_is_zero_for_an_isomorphic_net_and_only_for_one | held for copies; the defect is what it is for others
+000 | Proposition 2.2 | linear mode connectivity implies an isomorphism | | `naturality_defect` says how far a pair is from one; a trained pair with a flat line was not measured
 000 | Figure 2a | distances of the features of the last convolution | ifm-fig2a |
 000 | Figure 2b | interpolation to swapped features | ifm-fig2b |
 000 | Theorem 2.3 | several isomorphisms iff two features are equal | unit/test_merge.py::test_automorphisms_are_the_planted_ones unit/test_orbit_stabiliser.py::test_a_generic_model_has_no_automorphism |
@@ -79,12 +79,12 @@ _TABLE = """
 000 | Definition C.1 | linear mode connectivity | unit/test_align.py::test_the_line_between_copies_is_flat |
 000 | Definition C.2 | layerwise linear feature connectivity | unit/test_align.py::test_features_of_the_mean |
 000 | Eq. 14 | naturality under a permutation | unit/test_source_theory.py::test_the_defect_of_naturality_is_zero_for_an_isomorphic_net_and_only_for_one |
-000 | Appendix D | training and the grid of beta | unit/test_train_recipe.py::test_ |
+000 | Appendix D | training and the grid of beta | unit/test_train_recipe.py::test_ifm_is_the_source |
 000 | Table 2 | seconds of an iteration | ifm-table2 | another machine: the order of the nets is tested
 000 | Figure 7 | distances in the first twelve layers | ifm-fig7 |
 000 | Figure 8 | guided backpropagation across classes | ifm-fig8 |
 000 | Figure 9 | guided backpropagation of boats | ifm-fig9 |
-000 | Table 3 | which pruning methods need data | | a list of other methods
+000 | Table 3 | which pruning methods need data | | nothing to run: a list of other methods
 002 | Figure 1 | stitching penalties of Myrtle CNNs | symmetry-fig1 |
 002 | Figure 2 | CKA of ResNet20s | symmetry-fig2 |
 002 | Figure 3 | interpretable units under rotations | symmetry-fig3 |
@@ -103,7 +103,7 @@ _TABLE = """
 002 | Definition 5.3 | G_ReLU-CKA | unit/test_similarity_measures.py::test_max_kernel_is_d72_written_with_loops |
 002 | Remark 5.5 | the Laplace kernel is positive semi-definite | unit/test_similarity_measures.py::test_laplace_kernel_is_eq_56_and_positive_semi_definite |
 002 | Figure 5 | CKA of Myrtle CNNs | symmetry-fig5 |
-002 | D.1 | the training of the zoo | unit/test_train_recipe.py::test_ |
+002 | D.1 | the training of the zoo | unit/test_train_recipe.py::test_godfrey_is_the_source |
 002 | D.2 | how stitches are trained | unit/test_stitch.py::test_training_as_the_source_starts_anywhere_and_reports_its_alpha | `stitch --as source`
 002 | D.2.1 | permutations by the Birkhoff polytope | unit/test_stitch.py::test_sinkhorn_and_rounding unit/test_stitch.py::test_permutations_are_found_from_a_bad_start |
 002 | D.2.2 | permutations by SoftSort | unit/test_stitch.py::test_permutations_are_found_from_a_bad_start |
@@ -134,7 +134,7 @@ _TABLE = """
 002 | Lemma E.46 | what the max kernel cannot see | unit/test_source_theory.py::test_lemma_e46_what_the_max_kernel_cannot_see |
 002 | E.9.1 | batch normalisation | property/test_symmetry.py::test_the_group_acts_and_the_output_stays |
 002 | E.9.2 | residual connections | unit/test_stitch.py::test_theorem_4_2_outside_and_remark_3_6_inside unit/test_stitch.py::test_the_theorem_holds_inside_with_the_skip_of_b |
-002 | F.1 | network dissection | unit/test_dissect.py::test_ |
+002 | F.1 | network dissection | unit/test_dissect.py::test_iou_is_that_of_the_definition |
 002 | Figure 18 | categories of interpretable units | symmetry-fig18 |
 002 | Figure 19 | interpretable units inside blocks | symmetry-fig19 |
 002 | Figure 20 | concepts of a ResNet-50 | symmetry-fig20 |
@@ -143,7 +143,7 @@ _TABLE = """
 002 | Figure 23 | best units of a modified ResNet-50 | symmetry-fig23 | pictures: left to the eye
 002 | Figure 24 | concepts of a ConvNeXt | symmetry-fig24 |
 002 | Figure 25 | best units of a ConvNeXt | symmetry-fig25 | pictures: left to the eye
-002 | Figures 26 to 28 | schematics of the nets | unit/test_zoo.py::test_ | their numbers of parameters
+002 | Figures 26 to 28 | schematics of the nets | unit/test_zoo.py::test_parameter_counts_of_the_sources | their numbers of parameters
 003 | 2.1 | CCA | unit/test_similarity_measures.py::test_cca_is_the_qr_form |
 003 | 2.2 | SVCCA | unit/test_similarity_measures.py::test_svcca_drops_noise_that_cca_keeps |
 003 | 2.3 | projection-weighted CCA | unit/test_similarity_measures.py::test_pwcca_is_the_formula_of_the_paper |
@@ -165,7 +165,7 @@ _TABLE = """
 004 | Section 2, class | equivalent parameters and a metric on functions | unit/test_explore_search.py::test_losses_are_the_j_of_the_points |
 004 | Section 2, orbit | the class as an orbit; isotropy of a parameter | unit/test_source_theory.py::test_isotropy_is_what_leaves_a_parameter_as_it_is unit/test_explore_quotient.py::test_each_part_of_the_group_is_divided_out |
 004 | Algorithm 1 | the search for equivalent parameters | unit/test_explore_search.py::test_found_points_satisfy_the_exact_invariants |
-004 | Section 3 | plane, grid and epsilon-set | unit/test_explore_plane.py::test_ |
+004 | Section 3 | plane, grid and epsilon-set | unit/test_explore_plane.py::test_span_is_orthonormal_and_holds_its_points unit/test_explore_plane.py::test_every_grid_point_has_its_own_j |
 004 | Figure 1 | a four-parameter net in a plane | genni-fig1 |
 004 | Figure 2 | the same in space, and its hole | genni-fig2 unit/test_source_theory.py::test_the_hole_of_figure_2b_is_two_units_on_one_side unit/test_source_theory.py::test_betti_numbers_of_known_sets |
 004 | Table 1 | hyperparameters of LeNet | genni-fig4 |
