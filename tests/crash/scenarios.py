@@ -18,6 +18,7 @@ from intertwine.cli import main
 from intertwine.files import folder as folder_module
 from intertwine.merging import apply_merge, plan_merge, save_merged
 from intertwine.merging.storage import read_recipe
+from intertwine.recipes import claims
 from intertwine.recipes.pages import write_outcome
 from intertwine.surveying import Row, survey
 from intertwine.surveying import surveys as survey_module
@@ -117,9 +118,13 @@ def make_scenarios() -> list[Scenario]:
     def coverage_is_whole(root: Path) -> None:
         survey_module.read_rows(root / "rows.json")
 
-    def toy(folder: Path, quick: bool, progress: Any) -> recipes.Outcome:
+    def toy(folder: Path, setting: Any, progress: Any) -> recipes.Outcome:
         run = train(fresh, splits, recipe, folder / "runs" / "a", seed=1, name="mlp")
-        return write_outcome(folder, "toy", "a toy", {}, tables={"epochs": [{"accuracy": run.accuracy}]})
+        claim = claims.holds("accuracy", "a number", f"{run.accuracy}", "any", True)
+        tables = {"epochs": [{"accuracy": run.accuracy}]}
+        return write_outcome(
+            folder, "toy", "a toy", {}, setting=setting, claims=[claim], differs="all of it", tables=tables
+        )
 
     def do_reproduce(root: Path) -> None:
         recipes.find_recipe = lambda name: recipes.Reproduction("toy", "a toy", "here", toy)

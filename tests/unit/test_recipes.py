@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from intertwine.cli import main
-from intertwine.recipes import find_recipe, ifm, imagenet, recipes, symmetries
-from intertwine.stitching import slopes
+from intertwine.recipes import Setting, find_recipe, godfrey, ifm, imagenet, recipes, stitchings, symmetries
+from intertwine.recipes.claims import Verdict
 
 FIGURES = """
     ifm-fig2a ifm-fig2b ifm-fig3a ifm-fig3b ifm-fig4 ifm-fig5a ifm-fig5b ifm-fig6 ifm-fig7 ifm-fig8 ifm-fig9
     ifm-table2
     symmetry-fig1 symmetry-fig2 symmetry-fig3 symmetry-fig4 symmetry-fig5 symmetry-fig6 symmetry-fig7
-    symmetry-fig8 symmetry-fig9 symmetry-fig10 symmetry-fig11 symmetry-fig13 symmetry-fig15 symmetry-fig16
+    symmetry-fig8 symmetry-fig9 symmetry-fig10 symmetry-fig11 symmetry-fig13 symmetry-fig14 symmetry-fig15
+    symmetry-fig16
     symmetry-fig17
     symmetry-fig18 symmetry-fig19 symmetry-fig20 symmetry-fig21 symmetry-fig22 symmetry-fig23 symmetry-fig24
     symmetry-fig25 symmetry-table1 symmetry-table2 symmetry-table4
@@ -45,7 +47,14 @@ def reproduce(name, folder, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["preset"] == "quick" and (folder / f"{name}.html").exists()
     stored = json.loads((folder / f"{name}.json").read_text())
-    assert stored["claims"] == found["claims"]
+    assert stored["claims"] == found["claims"] and found["differs"]
+    assert found["verdict"] in list(Verdict) and all(c["test"] and c["verdict"] for c in found["claims"])
+    page = (folder / f"{name}.html").read_text()
+    assert (
+        page.index('<p class="finding">Verdict: ')
+        < page.index("<h2>Against the source")
+        == page.index("<h2>")
+    )
     return found
 
 
@@ -60,17 +69,20 @@ def test_groups_are_those_of_table_1(tmp_path, capsys):
     assert here["identity"].startswith("GL(n)") and here["sigmoid"].startswith("permutation,")
     assert here["relu"] == here["leaky_relu"] == "permutation x positive diagonal, phi(A) = A"
 
+    assert found["verdict"] == "agrees"
+
 
 def test_the_slope_of_xi(tmp_path, capsys):
-    (claim,) = reproduce("symmetry-fig17", tmp_path, capsys)["claims"]
-    assert claim["here"].startswith("0.1267")
+    found = reproduce("symmetry-fig17", tmp_path, capsys)
+    assert found["claims"][0]["here"] == "0.127" and found["verdict"] == "agrees"
 
 
 def test_merging_figures_and_runs_that_are_read_again(tmp_path, capsys, monkeypatch):
     short = {name: replace(net, epochs=2) for name, net in ifm.QUICK_VGGS.items()}
     monkeypatch.setattr(ifm, "QUICK_VGGS", short)
     first = reproduce("ifm-fig2a", tmp_path, capsys)
-    assert 0 < float(first["claims"][0]["here"]) < 1
+    assert 0 < float(first["claims"][0]["here"]) < 1 and first["verdict"] == "not reproduced"
+    assert first["claims"][0]["why"]
     trained = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("model.safetensors")}
     assert len(trained) == 1
     second = reproduce("ifm-fig2a", tmp_path, capsys)
@@ -80,9 +92,9 @@ def test_merging_figures_and_runs_that_are_read_again(tmp_path, capsys, monkeypa
 
 def test_a_harder_task_leaves_less_to_merge(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(imagenet, "TASKS", {"2 digits": 2, "10 digits": 10})
-    (claim,) = reproduce("ifm-fig4", tmp_path, capsys)["claims"]
-    easy, hard = (int(part.rpartition(" ")[2].rstrip("%")) for part in claim["here"].split(", "))
-    assert easy < hard
+    found = reproduce("ifm-fig4", tmp_path, capsys)
+    easy, hard = (int(part.rpartition(" ")[2].rstrip("%")) for part in found["claims"][0]["here"].split(", "))
+    assert (easy < hard) == (found["verdict"] == "agrees in kind")
 
 
 def test_published_nets_on_a_folder_of_images(tmp_path, capsys, monkeypatch):
@@ -105,21 +117,141 @@ def test_published_nets_on_a_folder_of_images(tmp_path, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["accuracy of VGG16"] in (0.5, 1.0)
 
 
-def make_small(monkeypatch, model, width):
-    net = replace(symmetries._SMALL[model], options={"width": width}, epochs=1)
-    monkeypatch.setitem(symmetries._SMALL, model, net)
+def make_small(monkeypatch, model, width, nets=3):
+    net = replace(godfrey.SMALL[model], options={"width": width}, epochs=1)
+    monkeypatch.setitem(godfrey.SMALL, model, net)
+    monkeypatch.setitem(godfrey.IMAGES, "quick", (100, 100))
+    monkeypatch.setitem(godfrey.NETS, "quick", nets)
 
 
 def test_slopes_are_those_of_the_nets(tmp_path, capsys, monkeypatch):
     """Each slope has nets of its own, and at 1 the group is GL(n)."""
-    make_small(monkeypatch, "resnet20", width=2)
-    monkeypatch.setattr(slopes, "SLOPES", (0.1, 1.0))
-    _, group = reproduce("symmetry-fig8", tmp_path, capsys)["claims"]
-    assert group["here"] == "1"
-    assert len(list((tmp_path / "runs").iterdir())) == 4
+    make_small(monkeypatch, "resnet20-pad", width=2, nets=2)
+    monkeypatch.setitem(stitchings.SLOPES, "quick", (0.1, 1.0))
+    groups = reproduce("symmetry-fig8", tmp_path, capsys)["groups"]
+    assert len(set(groups.values())) == 2 and len(list((tmp_path / "runs").iterdir())) == 4
 
 
 def test_similarity_between_seeds(tmp_path, capsys, monkeypatch):
     make_small(monkeypatch, "myrtle", width=4)
     found = reproduce("symmetry-table2", tmp_path, capsys)
-    assert found["networks"] == 3 and "procrustes-grelu" in found["claims"][0]["here"]
+    assert found["networks"] == 3 and found["measures"] == ["procrustes-grelu", "procrustes"]
+
+
+@pytest.mark.parametrize("name", ["fig16"])
+def test_every_similarity_figure(name, tmp_path, capsys, monkeypatch):
+    """Both kinds of CKA are prepared alike: flattened and debiased."""
+    for model in godfrey.SMALL:
+        make_small(monkeypatch, model, width=4)
+    monkeypatch.setitem(symmetries.INPUTS, "quick", 40)
+    found = reproduce(f"symmetry-{name}", tmp_path, capsys)
+    assert found["measures"] in (["cka-grelu", "cka-debiased"], ["procrustes-grelu", "procrustes"])
+
+
+@pytest.mark.parametrize("name", ["fig1", "fig14", "fig15"])
+def test_every_stitching_figure(name, tmp_path, capsys, monkeypatch):
+    """Two nets give no interval, so that claims about means are not run; nothing is a finding by one pair."""
+    for model in godfrey.SMALL:
+        make_small(monkeypatch, model, width=2, nets=2)
+    monkeypatch.setitem(stitchings.KINDS, "quick", ("full", "rank:1", "group"))
+    monkeypatch.setitem(stitchings.LASSOS, "quick", ("0.1", "0.01"))
+    monkeypatch.setitem(stitchings.TUNED, "quick", 1)
+    found = reproduce(f"symmetry-{name}", tmp_path, capsys)
+    assert any(c["verdict"] == "not run" for c in found["claims"]) or name in ("fig14", "fig7")
+
+
+@pytest.mark.parametrize("name", ["ifm-fig2b", "ifm-fig3a", "ifm-fig3b", "ifm-fig5a"])
+def test_every_merging_figure(name, tmp_path, capsys, monkeypatch):
+    short = {name: replace(net, epochs=2) for name, net in list(ifm.QUICK_VGGS.items())[:2]}
+    monkeypatch.setattr(ifm, "QUICK_VGGS", short)
+    monkeypatch.setattr(ifm, "QUICK_BETAS", (0.3, 0.6))
+    reproduce(name, tmp_path, capsys)
+
+
+def test_a_resnet_merged_on_the_same_axes(tmp_path, capsys, monkeypatch):
+    """Ours is given what the released code is given, and both are given all."""
+    small = {"ResNet20": replace(ifm.QUICK_RESNET["ResNet20"], epochs=1, options={"width": 4})}
+    monkeypatch.setattr(ifm, "QUICK_RESNET", small)
+    monkeypatch.setattr(ifm, "QUICK_BETAS", (0.3, 0.6))
+    found = reproduce("ifm-fig6", tmp_path, capsys)
+    assert found["claims"][0]["here"].count("all axes") == 2
+
+
+def test_a_preset_that_a_recipe_does_not_have(tmp_path, capsys):
+    assert main(["reproduce", "symmetry-table1", "--preset", "cifar", "-o", str(tmp_path)]) == 2
+    assert "quick or paper" in capsys.readouterr().err
+
+
+LAYERS = ["a", "b", "c", "d", "e", "f"]
+
+
+def pairs(inside, **curves):
+    """Four nets whose pairs have these numbers at six layers, and a little noise."""
+    noise = np.random.default_rng(0).normal(0, 1e-3, (4, 4, len(LAYERS)))
+    values = {name.replace("_", ":"): np.array(curve, float) + noise for name, curve in curves.items()}
+    return godfrey.Pairs(LAYERS, dict(zip(LAYERS, inside, strict=True)), values)
+
+
+def verdicts(claims):
+    return {claim.what: claim.verdict for claim in claims}
+
+
+@pytest.mark.parametrize("model", ["myrtle", "resnet20-pad", "resnet18", "myrtle-constant"])
+def test_claims_about_cka_hold_for_what_the_source_shows_and_for_nothing_else(model):
+    inside = [False, True, False, True, False, True] if model.startswith("resnet") else [False] * 6
+    group = np.array([0.8, 0.7, 0.65, 0.2, 0.5, 0.45])
+    rotation = np.array([0.9, 0.85, 0.88, 0.6, 0.86, 0.8])
+    low = np.full((4, 4), 0.1)
+    found = pairs(inside, G_ReLU=group, orthogonal=rotation)
+    found.values["G_ReLU"], found.values["orthogonal"] = (found.values.pop(k) for k in list(found.values))
+    others = {"G_ReLU": low, "orthogonal": low}
+    setting = Setting("paper")
+    good = symmetries._cka_claims(found, others, model, setting)
+    assert set(verdicts(good).values()) == {"agrees"}
+    swapped = godfrey.Pairs(LAYERS, found.inside, {"G_ReLU": found.values["orthogonal"],
+                                                   "orthogonal": found.values["G_ReLU"]})  # fmt: skip
+    bad = verdicts(symmetries._cka_claims(swapped, others, model, setting))
+    assert bad["orthogonal minus G_ReLU at each layer"] == "not reproduced"
+    assert bad["the same drop, G_ReLU minus orthogonal"] == "not reproduced"
+
+
+@pytest.mark.parametrize("model", ["myrtle", "resnet20-pad", "resnet18", "myrtle-constant"])
+def test_claims_about_procrustes(model):
+    inside = [False, True, False, True, False, True] if model.startswith("resnet") else [False] * 6
+    group, rotation = np.array([0.7, 0.6, 0.55, 0.66, 0.44, 0.5]), np.array([0.8, 0.7, 0.65, 0.76, 0.5, 0.6])
+    values = {
+        "G_ReLU": pairs(inside, g=group).values["g"],
+        "orthogonal": pairs(inside, o=rotation).values["o"],
+    }
+    found = godfrey.Pairs(LAYERS, dict(zip(LAYERS, inside, strict=True)), values)
+    assert set(verdicts(symmetries._procrustes_claims(found, {}, model, Setting())).values()) == {"agrees"}
+    own = symmetries._procrustes_claims(found, {}, model, Setting("paper"))
+    assert len(own) >= len(symmetries._procrustes_claims(found, {}, model, Setting()))
+
+
+def test_claims_about_stitching():
+    plain = pairs(
+        [False] * 6, full=[1, 1, 2, 2, 3, 1], rank_1=[60] * 6, rank_4=[30] * 6, group=[3, 4, 6, 8, 14, 5]
+    )
+    assert set(verdicts(stitchings._plain_claims(plain)).values()) == {"agrees"}
+    worse = pairs([False] * 6, full=[1] * 6, rank_1=[2] * 6, rank_4=[1] * 6, group=[20, 19, 18, 17, 16, 15])
+    found = verdicts(stitchings._plain_claims(worse))
+    assert found.pop("group minus full, mean over layers") == "agrees"
+    assert set(found.values()) == {"not reproduced"}
+    blocks = [False, True, False, True, False, True]
+    residual = pairs(
+        blocks, full=[1, 9, 1, 9, 1, 9], rank_1=[50, 55, 50, 55, 50, 55], group=[9, 70, 9, 88, 9, 70]
+    )
+    for model in ("resnet20-pad", "resnet18"):
+        assert set(verdicts(stitchings._residual_claims(residual, model, [0.9])).values()) == {"agrees"}
+    lower = pairs(blocks, full=[2, 1] * 3, rank_1=[5, 9] * 3, group=[9, 8] * 3)
+    assert set(verdicts(stitchings._residual_claims(lower, "resnet20-pad", [0.9])).values()) == {
+        "not reproduced"
+    }
+
+
+def test_one_pair_is_no_finding():
+    found = pairs([False] * 6, full=[1] * 6, rank_1=[60] * 6, group=[3, 4, 6, 8, 14, 5])
+    two = godfrey.Pairs(LAYERS, found.inside, {k: v[:2, :2] for k, v in found.values.items()})
+    known = verdicts(stitchings._plain_claims(two))
+    assert known["group minus full, mean over layers"] == "not run"

@@ -30,7 +30,7 @@ def test_one_class_across_labels(tmp_path: Path, capsys: pytest.CaptureFixture[s
     found = json.loads(capsys.readouterr().out)
     assert found["claims"][0]["here"].count("features:") == 1
     assert (tmp_path / "ifm-fig8.png").read_bytes().startswith(b"\x89PNG")
-    assert "Against the source" in (tmp_path / "ifm-fig8.html").read_text()
+    assert ">Verdict: " in (tmp_path / "ifm-fig8.html").read_text()
 
 
 def test_rotations_and_best_units(
@@ -43,7 +43,7 @@ def test_rotations_and_best_units(
     monkeypatch.setattr(dissection, "POWERS", (0.0, 1.0))
     assert main(["reproduce", "symmetry-fig3", "--quick", "-o", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["claims"][0]["source"] == "falls" and "->" in found["claims"][0]["here"]
-    assert found["claims"][1]["here"] == "every IoU is equal"
+    assert found["claims"][0]["source"].startswith("interpretability decreases")
+    assert any(value == "every IoU is equal" for value in found.values())
     assert main(["reproduce", "symmetry-fig21", "--quick", "-o", str(tmp_path), "--json"]) == 0
     assert "IoU" in (tmp_path / "symmetry-fig21.html").read_text()

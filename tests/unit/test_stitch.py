@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,9 +15,10 @@ from torch import Tensor, nn
 from intertwine import Group, act, trace
 from intertwine.errors import DataError, InputError, NotFound, Unsupported
 from intertwine.stitching import Training, parse_kind, stitch, stitch_slopes, stitched_model
+from intertwine.stitching import fit as fitting
 from intertwine.stitching.augment import augment
 from intertwine.stitching.cache import Store, record
-from intertwine.stitching.fit import Held, choose_alpha, evaluate, fit, polish_scales
+from intertwine.stitching.fit import SOURCE_BATCH, Held, choose_alpha, evaluate, fit, polish_scales
 from intertwine.stitching.junctions import find_junctions
 from intertwine.stitching.maps import BirkhoffMap, SoftSortMap, place, resize, sinkhorn
 from intertwine.stitching.start import Moments, closed_form, lasso, least_squares, reduced_rank, sparsity
@@ -427,3 +429,25 @@ def test_augmented_images_are_shifted_windows():
     assert torch.equal(augment(pictures, 0), pictures)
     with pytest.raises(DataError):
         augment(pictures, 8)
+
+
+def test_training_as_the_source_starts_anywhere_and_reports_its_alpha(pair):
+    """From a random permutation with the source's optimiser; the closed form is no fallback."""
+    a, b, train, test = pair
+    plan = replace(Training.as_source(), epochs=2)
+    found = stitch(a, b, train, test, at="4", kinds=["group", "full"], training=plan, batch=SOURCE_BATCH)
+    group, full = found["4", "group"], found["4", "full"]
+    assert group.training_needed and full.training_needed and group.alpha == 0.1 and full.alpha is None
+    assert sorted((group.matrix != 0).sum(1).tolist()) == [1] * len(group.matrix)
+    ours = stitch(a, b, train, test, at="4", kinds=["group"], batch=50, training=Training(epochs=2))
+    assert ours["4", "group"].trained < group.trained  # two epochs at rate 1e-3 from anywhere are too few
+
+
+def test_an_alpha_that_was_chosen_is_told(pair, monkeypatch):
+    a, b, train, test = pair
+    monkeypatch.setattr(fitting, "ALPHAS", (0.01, 1.0))
+    monkeypatch.setattr(fitting, "ALPHA_EPOCHS", 1)
+    plan = Training(epochs=1, alpha="cv")
+    found = stitch(a, b, train, test, at="4", kinds=["group"], training=plan, batch=50, enough=-1)
+    assert found["4", "group"].alpha in fitting.ALPHAS
+    assert found.to_dict()["stitchings"][0]["alpha"] in fitting.ALPHAS

@@ -12,6 +12,7 @@ from intertwine.aligning._align import Alignment, AxisMatch, align
 from intertwine.aligning._interpolate import InterpolationCurve, Line, Mixer, Score, interpolation_curve, mix
 from intertwine.aligning._interpolation import Interpolation, interpolate
 from intertwine.aligning._llfc import LayerConnectivity, check_llfc
+from intertwine.aligning._naturality import naturality_defect
 from intertwine.aligning._report import AlignmentReport, alignment_report
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "interpolate",
     "interpolation_curve",
     "mix",
+    "naturality_defect",
 ]

@@ -13,6 +13,7 @@ _EPILOG = """examples:
   intertwine reproduce ifm-fig3a -o figures                 # quick: minutes, on small data
   intertwine reproduce ifm-fig3a --preset paper -o figures  # the source's setting: needs CIFAR-10 and a GPU
   intertwine reproduce genni-fig1 --quick
+  intertwine reproduce symmetry-table2 --preset cifar --data data --weights data/checkpoints
 
 DIR gets a page, NAME.json with every number, and PNG files where kaleido is installed. A recipe that trains
 keeps its runs in DIR/runs and goes on with them when it is started again.
@@ -30,7 +31,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("name", type=any_text, nargs="?", metavar="RECIPE", help="a name from --list")
     parser.add_argument("--list", action="store_true", help="list the recipes and stop")
-    parser.add_argument("--preset", choices=("quick", "paper"), help="default: as --list says")
+    parser.add_argument("--preset", choices=("quick", "cifar", "paper"), help="default: as --list says")
+    parser.add_argument("--data", type=any_text, metavar="DIR", help="for cifar: the folder of cifar10/, ...")
+    parser.add_argument("--weights", type=any_text, metavar="DIR", help="for cifar: the checkpoints' folder")
     parser.add_argument("--quick", action="store_const", const="quick", dest="preset", help="--preset quick")
     parser.add_argument(
         "-o",
@@ -52,8 +55,8 @@ def run(args: argparse.Namespace) -> None:
     from intertwine.recipes.reproducing import reproduce
 
     if args.list:
-        columns = ("name", "title", "source", "preset")
-        rows = [(r.name, r.title, r.source, r.preset) for r in recipes().values()]
+        columns = ("name", "title", "source", "preset", "presets")
+        rows = [(r.name, r.title, r.source, r.preset, ", ".join(r.presets)) for r in recipes().values()]
         if args.json:
             print_json([dict(zip(columns, row, strict=True)) for row in rows])
         else:
@@ -70,4 +73,7 @@ def run(args: argparse.Namespace) -> None:
             text = f"{now - began:6.0f} s  {done:,} of {total:,}  {message}"
             console.print(text, markup=False, highlight=False)
 
-    show(args, reproduce(args.name, args.out, preset=args.preset, progress=progress))
+    found = reproduce(
+        args.name, args.out, preset=args.preset, data=args.data, weights=args.weights, progress=progress
+    )
+    show(args, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from intertwine import numbers
@@ -78,7 +79,11 @@ def _kinds_help() -> str:
 
 def _add_training(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--epochs", type=most(100_000, 0), default=2, metavar="N", help="0: closed form only (default: 2)"
+        "--as", dest="manner", choices=["source"],
+        help="train as appendix D.2 of source 002: labels, SGD 1e-3, 20 epochs, random start, batches of 32",
+    )  # fmt: skip
+    parser.add_argument(
+        "--epochs", type=most(100_000, 0), metavar="N", help="0: closed form only (default: 2)"
     )
     parser.add_argument(
         "--learning-rate", type=positive_float, metavar="RATE", help="(default: that of the kind)"
@@ -92,7 +97,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--method", choices=["birkhoff", "softsort"], default="birkhoff", help="for P")
     parser.add_argument(
-        "--loss", choices=["distill", "labels"], default="distill",
+        "--loss", choices=["distill", "labels"],
         help="train on the outputs of B, or on labels as in the source (default: distill)",
     )  # fmt: skip
     parser.add_argument(
@@ -111,11 +116,14 @@ def run(args: argparse.Namespace) -> int | None:
     """Load, stitch, write the page, print."""
     from intertwine.cli.output import now_and_then
     from intertwine.stitching import Training, parse_kind, stitch
+    from intertwine.stitching.fit import SOURCE_BATCH
 
     kinds = [parse_kind(text) for text in parts(args.kinds)]
     if not kinds:
         raise InputError("no kind of stitch is named", do="give --kinds full,group")
-    training = Training(**{name: getattr(args, name) for name in _TRAINING})
+    source = args.manner == "source"
+    given = {name: value for name in _TRAINING if (value := getattr(args, name)) is not None}
+    training = replace(Training.as_source() if source else Training(), **given)
     a, b = load_pair(args)
     train, test, how = training_and_test(args)
     inputs_b = None
@@ -125,7 +133,8 @@ def run(args: argparse.Namespace) -> int | None:
     said = now_and_then()
     report = stitch(
         a.model, b.model, train, test, at=_at(args.at), at_b=_at(args.at_b) if args.at_b else None,
-        kinds=kinds, training=training, skip=args.skip, enough=args.enough, batch=args.batch,
+        kinds=kinds, training=training, skip=args.skip, enough=args.enough,
+        batch=SOURCE_BATCH if source else args.batch,
         inputs_b=inputs_b, progress=lambda what, done: said(what),
     )  # fmt: skip
     facts = {"A": a.name, "B": b.name, "weights of A": args.weights_a, "weights of B": args.weights_b,

@@ -32,6 +32,7 @@ class RepresentationBias:
     accuracy: float
     wrong_model: float  # share of test vectors given to another model
     wrong_data: float  # share given to the right model and another data set
+    tested: int = 0  # vectors that were classified
 
 
 def representation_bias(features: Mapping[Source, Tensor], *, seed: int = 0) -> RepresentationBias:
@@ -61,6 +62,7 @@ def representation_bias(features: Mapping[Source, Tensor], *, seed: int = 0) -> 
         accuracy=float((guess == y[test]).mean()),
         wrong_model=float(other_model.mean()),
         wrong_data=float((~other_model & (data[guess] != data[y[test]])).mean()),
+        tested=len(test),
     )
 
 

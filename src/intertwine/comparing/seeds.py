@@ -18,12 +18,20 @@ from intertwine.errors import InputError
 
 @dataclass(frozen=True)
 class SeedComparison:
-    """Means over pairs of seeds. mean[measure]: layers x layers. matched[measure][layer]: an interval."""
+    """Means over pairs of seeds. mean[measure]: layers x layers. matched[measure][layer]: an interval.
+
+    between[measure]: networks x networks x layers x layers, NaN on the diagonal of the first two.
+    """
 
     layers: tuple[str, ...]
     networks: int
     mean: dict[str, np.ndarray]
     matched: dict[str, dict[str, Interval]]
+    between: dict[str, np.ndarray]
+
+    def same_depth(self, measure: str) -> np.ndarray:
+        """Networks x networks x layers: each layer with the same one of the other network."""
+        return np.diagonal(self.between[measure], axis1=2, axis2=3)
 
     def table(self) -> list[dict[str, Any]]:
         """One row a layer: value and half-width of the interval for each measure, as in Table 2."""
@@ -76,4 +84,5 @@ def compare_seeds(
             measure: {layer: seed_interval(whole[:, :, k, k]) for k, layer in enumerate(layers)}
             for measure, whole in grids.items()
         },
+        between=grids,
     )

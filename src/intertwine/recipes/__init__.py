@@ -1,8 +1,9 @@
 """Recipes: the figures of the source papers, each made again by one command.
 
 A recipe file of this package has a tuple `RECIPES`; adding a figure means adding an entry or a file. A `run`
-gets a folder, whether to be quick, and a function to report progress; it writes its figures into
-the folder and returns what it wrote and measured, what the source reports, and what differs in the setting.
+gets a folder, a setting, and a function to report progress; it writes its figures into the folder and returns
+what it wrote and measured, the claims of the source with a verdict each (`claims`), and what differs in the
+setting. `sources` holds every figure, table and theorem of the sources against these recipes.
 """
 
 from __future__ import annotations
@@ -16,42 +17,69 @@ from pathlib import Path
 from typing import Any
 
 from intertwine.errors import InputError, NotFound
+from intertwine.recipes.claims import Claim, Verdict, verdict_of
+
+__all__ = [
+    "PRESETS", "Claim", "Outcome", "Progress", "Reproduction", "Setting", "Verdict", "find_recipe", "recipes",
+]  # fmt: skip
 
 # (done, total, message)
 Progress = Callable[[int, int, str], None]
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What the source says about one thing, and what came out here."""
+PRESETS = ("quick", "cifar", "paper")
 
-    what: str
-    source: str
-    here: str
+
+@dataclass(frozen=True)
+class Setting:
+    """How a recipe is run: on what ships (quick), on nets of CIFAR (cifar), as the source did (paper).
+
+    data, weights: the folders of CIFAR and of the checkpoints that `cifar` reads.
+    """
+
+    preset: str = "quick"
+    data: Path | None = None
+    weights: Path | None = None
+
+    @property
+    def quick(self) -> bool:
+        """Small nets on small data."""
+        return self.preset == "quick"
+
+    @property
+    def own(self) -> bool:
+        """Whether it is the source's own setting, but for what `differs` says."""
+        return self.preset == "paper"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The files a recipe wrote, its numbers, and how they stand to the source's."""
+    """The files a recipe wrote, its numbers, the claims of the source, and what differs in the setting."""
 
     files: tuple[Path, ...]
     facts: dict[str, Any] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     differs: str = ""
 
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of the claims."""
+        return verdict_of(self.claims)
+
 
 @dataclass(frozen=True)
 class Reproduction:
     """One figure: its name on the command line, what it shows, and the function that makes it.
 
-    preset: what runs if the command does not say; paper only where that takes minutes.
+    preset: what runs if the command does not say; paper only where that takes minutes. presets: those it has.
     """
 
     name: str
     title: str
     source: str
-    run: Callable[[Path, bool, Progress], Outcome]
+    run: Callable[[Path, Setting, Progress], Outcome]
     preset: str = "quick"
+    presets: tuple[str, ...] = ("quick", "paper")
 
 
 def recipes() -> dict[str, Reproduction]:

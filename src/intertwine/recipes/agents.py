@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intertwine.recipes import Claim, Outcome, Progress, Reproduction
+from intertwine.recipes import Claim, Outcome, Progress, Reproduction, Setting
+from intertwine.recipes.claims import holds, number
 from intertwine.recipes.functional import QUICK as QUICK_CLASSIFIERS
-from intertwine.recipes.functional import find_relation
+from intertwine.recipes.functional import find_relation, trends
 from intertwine.recipes.pages import write_outcome
 
 if TYPE_CHECKING:
@@ -78,31 +79,6 @@ def compare_agents(folder: Path, quick: bool, bottleneck: int | None, progress: 
     return compare(zoo, tests, bottleneck=bottleneck, trained=trained, progress=progress)
 
 
-def verdict(found: Interval | None, source: float) -> str:
-    """What came out against a correlation of the source, decided by the interval.
-
-    >>> from intertwine.comparing.statistics import Interval
-    >>> verdict(Interval(-0.5, -0.6, -0.4), -0.72)
-    '-0.50 [-0.60, -0.40]: same sign, weaker than the source'
-    >>> verdict(Interval(0.5, -0.1, 0.7), 0.58)
-    '0.50 [-0.10, 0.70]: no clear sign'
-    """
-    from intertwine.report.panel_figures import interval_text
-
-    if found is None:
-        return "not defined"
-    text = interval_text(found)
-    if found.low != found.low:
-        return f"{text}: too few seeds to say"
-    if found.low <= 0 <= found.high:
-        return f"{text}: no clear sign"
-    if found.value * source < 0:
-        return f"{text}: OPPOSITE sign, the claim does not hold here"
-    if found.low <= source <= found.high:
-        return f"{text}: agrees with the source"
-    return f"{text}: same sign, {'weaker' if abs(found.value) < abs(source) else 'stronger'} than the source"
-
-
 def slope_spread(comparison: AgentComparison, bottleneck: int | None, against: Against) -> float | None:
     """Standard deviation of the slopes of all panels, in units of their mean: 0 if they are all the same."""
     import numpy as np
@@ -126,34 +102,42 @@ def cka_range(comparison: AgentComparison, against: Against) -> float | None:
 
 
 def relation_of_agents(
-    against: Against, bottleneck: int | None, name: str, folder: Path, quick: bool, progress: Progress
+    against: Against, bottleneck: int | None, name: str, folder: Path, setting: Setting, progress: Progress
 ) -> Outcome:
     """Figures 3.6 (JSD) and A1 (Spearman), with the bottleneck 3.8 and A2."""
     from intertwine.agents.figures import AXES, panel_rows, relation_panels
 
+    quick = setting.quick
     found = compare_agents(folder, quick, bottleneck, progress)
     mean = found.mean_rho(bottleneck, against)
     between = found.mean_rho(bottleneck, against, between=True)
     source = SOURCE["agents" if bottleneck is None else "agents with bottleneck"][against]
     spread, width = slope_spread(found, bottleneck, against), cka_range(found, against)
     title = AXES[against][0]
-    claims = (
-        Claim(f"rho of CKA and {against}, mean of the panels", f"{source}", verdict(mean, source)),
-        Claim("the same, without pairs of stages of one seed", "-", verdict(between, source)),
-        Claim("slopes of the best-fit lines", "not constant" if bottleneck is None else "more consistent",
-              "-" if spread is None else f"they differ by {spread:.0%} of their mean"),
-        Claim(f"pairs with the same {against} and different CKA", "many",
-              "-" if width is None else f"90 % of the CKA of such pairs lie {width:.2f} apart"),
-    )  # fmt: skip
-    caption = f"CKA of features against {title}; mean rho {verdict(mean, source)} ({source})."
+    claims = [
+        number(f"rho of CKA and {against}, mean of the panels", source, mean),
+        number("the same, without pairs of stages of one seed (ours)", source, between),
+        holds("deviation of the slopes of the panels, of their mean", "the slope of the best fit line is "
+              "not constant "
+              "across the plots" if bottleneck is None else "more consistent slopes across plots (see "
+                  "table 3.1)",
+              "-" if spread is None else f"{spread:.0%}", "more than 10 %" if bottleneck is None else
+              "tested in table 3.1, which has both", None if spread is None or bottleneck else spread > 0.1),
+        holds(f"how far apart the CKA of pairs of almost the same {against} are, 90 % of them",
+            "many points with the "
+              "same JSD and different CKA, and vice versa", "-" if width is None else f"{width:.2f}",
+              "more than 0.1",
+              None if width is None else width > 0.1),
+    ]  # fmt: skip
+    caption = f"CKA of features against {title}; {claims[0].here} (source {source})."
     return write_outcome(
         folder, name, f"CKA of features against {title}", {caption: relation_panels(found.panels, against)},
-        tables={"Panels": panel_rows(found)}, facts=found.to_dict(), claims=claims,
+        setting=setting, tables={"Panels": panel_rows(found)}, facts=found.to_dict(), claims=claims,
         differs=_DIFFERS + (_QUICK if quick else ""),
     )  # fmt: skip
 
 
-def architectures(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
+def architectures(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Figure 3.7: the network without and with the bottleneck."""
     from intertwine.agents.figures import architecture_figure
     from intertwine.zoo.agent import ActorCritic
@@ -162,24 +146,28 @@ def architectures(name: str, folder: Path, quick: bool, progress: Progress) -> O
         sum(p.numel() for p in ActorCritic(bottleneck=width).actor.parameters())
         for width in (None, BOTTLENECK)
     )
-    claim = Claim(
-        "weights from features to actions", "fewer with the bottleneck", f"{plain:,} and {narrow:,}"
-    )
+    claim = holds(
+        "weights from features to actions", "Bottleneck was introduced to reduce the capacity of the network",
+        f"{plain:,} and {narrow:,}", "fewer with the bottleneck", narrow < plain, anywhere=True,
+    )  # fmt: skip
     return write_outcome(
         folder, name, "the network without and with a bottleneck",
         {"Both networks, drawn from their modules; the value on which CKA is measured is marked.":
          architecture_figure(BOTTLENECK)},
-        facts={"weights of the actor": plain, "with bottleneck": narrow}, claims=(claim,),
+        setting=setting, facts={"weights of the actor": plain, "with bottleneck": narrow}, claims=(claim,),
+        differs="The source draws its networks; their convolutions are those of its implementation of PPO.",
     )  # fmt: skip
 
 
-def table(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
+def table(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Table 3.1: all three experiments, and what the bottleneck changes."""
     from intertwine.agents.comparing import AGAINST
     from intertwine.agents.figures import panel_rows
     from intertwine.report.panel_figures import interval_text
 
-    means: dict[str, dict[Against, Interval | None]] = {"classifiers": classifiers(folder, quick, progress)}
+    quick = setting.quick
+    classifiers = trends(find_relation(folder, quick, progress))
+    means: dict[str, dict[Against, Interval | None]] = {"classifiers": classifiers}
     facts: dict[str, Any] = {}
     spreads: list[float | None] = []
     panels = []
@@ -198,53 +186,38 @@ def table(name: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
         for label, found in means.items()
     ]
     claims = [
-        Claim(f"{label}: rho of CKA and {against}", f"{SOURCE[label][against]}",
-              verdict(found[against], SOURCE[label][against]))
+        number(f"{label}: rho of CKA and {against}", SOURCE[label][against], found[against])
         for label, found in means.items() for against in AGAINST
     ]  # fmt: skip
     claims += [_stronger(means, against) for against in AGAINST]
-    if None not in spreads:
-        steady = "yes" if spreads[1] < spreads[0] else "NO"  # type: ignore[operator]
-        claims.append(
-            Claim("slopes (JSD) more consistent with the bottleneck", "yes",
-                  f"{steady}: they differ by {spreads[1]:.0%} of their mean, without by {spreads[0]:.0%}")
-        )  # fmt: skip
+    claims.append(
+        holds("deviation of the slopes (JSD), of their mean: with the bottleneck, without", "The best fit "
+              "lines have "
+              "more consistent slopes", "-" if None in spreads else f"{spreads[1]:.0%}, {spreads[0]:.0%}",
+              "smaller with it",
+              None if spreads[0] is None or spreads[1] is None else spreads[1] < spreads[0])
+    )  # fmt: skip
     facts["rows"] = rows
     return write_outcome(
         folder, name, "representation and function: three experiments", {},
-        tables={"Correlations, mean over panels": rows, "Panels of agents": panels}, facts=facts,
+        setting=setting, tables={"Correlations, mean over panels": rows, "Panels of agents": panels},
+        facts=facts,
         claims=claims, differs=f"{QUICK_CLASSIFIERS} {_DIFFERS}{_QUICK}" if quick else _DIFFERS,
     )  # fmt: skip
 
 
 def _stronger(means: dict[str, dict[Against, Interval | None]], against: Against) -> Claim:
-    """Whether the bottleneck strengthens the relation, as the source says it does."""
+    """Whether the bottleneck strengthens the relation: undecided where the intervals overlap."""
     without, narrow = means["agents"][against], means["agents with bottleneck"][against]
-    here = "not defined"
-    if without is not None and narrow is not None:
-        apart = narrow.low > without.high or narrow.high < without.low
-        word = "yes" if abs(narrow.value) > abs(without.value) else "NO"
-        sure = "" if apart else ", but the intervals overlap"
-        here = f"{word}: {narrow.value:.2f} with, {without.value:.2f} without{sure}"
-    return Claim(f"the bottleneck strengthens the relation with {against}", "yes", here)
-
-
-def classifiers(folder: Path, quick: bool, progress: Progress) -> dict[Against, Interval | None]:
-    """The first row: trained classifiers, each network a family of its own."""
-    from intertwine.comparing.trend import fit_trend
-
-    pairs = [pair for pair in find_relation(folder, quick, progress).pairs if pair.trained]
-
-    def rho(against: Against) -> Interval | None:
-        known = [pair for pair in pairs if getattr(pair, against) is not None]
-        found = fit_trend(
-            [pair.similarity for pair in known],
-            [float(getattr(pair, against)) for pair in known],
-            [(pair.a, pair.b) for pair in known],
-        )
-        return None if found is None else found.rho
-
-    return {"jsd": rho("jsd"), "spearman": rho("spearman")}
+    what, sentence = f"the bottleneck strengthens the relation with {against}", "the bottleneck improves"
+    test = "larger in size with it, and the intervals are apart"
+    if without is None or narrow is None or without.low != without.low or narrow.low != narrow.low:
+        return holds(what, f"{sentence} the correlation", "-", test, None)
+    apart = narrow.low > without.high or narrow.high < without.low
+    here = f"{narrow.value:.2f} with, {without.value:.2f} without{'' if apart else '; the intervals overlap'}"
+    return holds(
+        what, f"{sentence} the correlation", here, test, apart and abs(narrow.value) > abs(without.value)
+    )
 
 
 _PANELS: tuple[tuple[str, str, Against, int | None], ...] = (

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intertwine.recipes import Claim, Outcome, Progress, Reproduction
+from intertwine.recipes import Outcome, Progress, Reproduction, Setting
+from intertwine.recipes.claims import Claim, Verdict, holds, mean_interval
 from intertwine.recipes.nets import Net, train_net
-from intertwine.recipes.pages import write_outcome
+from intertwine.recipes.pages import add_verdict, judge, write_outcome
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from intertwine.comparing.statistics import Interval
     from intertwine.inside import ConceptSet, Dissection, Reading
     from intertwine.training import Splits
 
@@ -41,6 +43,8 @@ QUICK = (
     "the 1,197 of Broden. What can be compared is how the share of interpretable units moves with the "
     "rotation and which net it is; the shares themselves cannot."
 )
+
+PAPER = "The published nets of torchvision, not those that the source trained; two draws of the rotation."
 
 
 @dataclass(frozen=True)
@@ -165,37 +169,52 @@ def shares(found: list[Dissection], layer: int = 0) -> dict[float, list[float]]:
     return dict(sorted(out.items()))
 
 
+# Net -> (what the source says, what the share does under a full rotation): on
+# residual outputs, and inside blocks.
+SENTENCES: tuple[dict[str, tuple[str, str]], ...] = (
+    {"ResNet": ("interpretability decreases as we rotate away from the axis", "falls"),
+     "open ResNet": ("the number of interpretable units remains constant", "stays"),
+     "ConvNeXt": ("for the ConvNeXt model it actually increases", "rises")},
+    {"ResNet": ("the percentage of interpretable units actually tends to increase", "rises"),
+     "open ResNet": ("the percentage of interpretable units actually tends to increase", "rises")},
+)  # fmt: skip
+
+
+def change(points: Mapping[float, list[float]]) -> Interval:
+    """What a full rotation does to the share of interpretable units, over seeds and draws."""
+    own = float(np.mean(points[0.0]))
+    return mean_interval([share - own for share in points[max(points)]])
+
+
 def trend(points: Mapping[float, list[float]]) -> str:
-    """What a full rotation does to the share, against the deviation over seeds and draws."""
-    own, turned = points[0.0], points[max(points)]
-    change = float(np.mean(turned) - np.mean(own))
-    spread = float(np.hypot(np.std(own), np.std(turned))) / max(1, min(len(own), len(turned))) ** 0.5
-    word = (
-        "unchanged within two standard errors"
-        if abs(change) <= 2 * spread
-        else "falls"
-        if change < 0
-        else "rises"
-    )
-    return f"{np.mean(own):.2f} -> {np.mean(turned):.2f}: {word}"
+    """The change in words."""
+    found = change(points)
+    if not found.low <= 0 <= found.high:
+        return "falls" if found.value < 0 else "rises"
+    return "stays"
 
 
-def rotations(name: str, layer: int, folder: Path, quick: bool, progress: Progress) -> Outcome:
+def _trend_claim(label: str, points: Mapping[float, list[float]], sentence: str, expected: str) -> Claim:
+    found, word = change(points), trend(points)
+    here = f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}] of {np.mean(points[0.0]):.2f}: {word}"
+    why = "So small a net has few interpretable units, and a share moves by one unit at a time."
+    passed = None if found.low != found.low else word == expected
+    return holds(f"{label}: interpretable units under a full rotation", sentence, here,
+                 f"{expected} (95 % over seeds and draws)", passed, why=why)  # fmt: skip
+
+
+def rotations(name: str, layer: int, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Figs. 3 and 19: the share of interpretable units along Q^alpha, and under the layer's own group."""
     from intertwine.report.dissect_page import share_figure
 
+    quick = setting.quick
     found, facts = dissect_all(folder, quick, progress, inside=layer == 1)
     curves, claims, rows = {}, [], []
-    source = (
-        {"ResNet": "falls", "open ResNet": "stays", "ConvNeXt": "rises"} if layer == 0 else
-        {"ResNet": "tends to rise", "open ResNet": "tends to rise", "ConvNeXt": "not shown"}
-    )  # fmt: skip
     for label, one in found.items():
         points = shares(one, layer)
         curves[label] = [(a, float(np.mean(s)), float(np.std(s))) for a, s in points.items()]
-        claims.append(
-            Claim(f"{label}: interpretable units under a full rotation", source[label], trend(points))
-        )
+        if label in SENTENCES[layer]:
+            claims.append(_trend_claim(label, points, *SENTENCES[layer][label]))
         rows += [{"net": label, "alpha": a, "share": m, "deviation": d} for a, m, d in curves[label]]
     groups = {label: one[0].groups for label, one in found.items()}
     if layer == 0:
@@ -204,24 +223,21 @@ def rotations(name: str, layer: int, folder: Path, quick: bool, progress: Progre
             readings = [d.of() for d in one]
             equal = all(sorted(r.iou) == sorted(of[0].iou) for of in readings for r in of[1:])
             group = next(iter(groups[label].values()))
-            claims.append(
-                Claim(
-                    f"{label}: elements of the layer's own group ({group})",
-                    "not asked",
-                    "every IoU is equal" if equal else trend(shares(one)),
-                )
+            facts[f"{label}: elements of its own group ({group})"] = (
+                "every IoU is equal" if equal else trend(shares(one))
             )
     return write_outcome(
         folder, name, "interpretable units under rotations",
         {"Deviations over seeds and draws": share_figure(curves)}, tables={"Shares": rows},
-        facts={**facts, "groups": groups}, claims=claims, differs=QUICK if quick else "",
+        setting=setting, facts={**facts, "groups": groups}, claims=claims, differs=QUICK if quick else PAPER,
     )  # fmt: skip
 
 
-def categories(name: str, only: str | None, folder: Path, quick: bool, progress: Progress) -> Outcome:
+def categories(name: str, only: str | None, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Fig. 18 (all nets) and Figs. 20, 22, 24 (one): distinct concepts by category at three powers."""
     from intertwine.report.dissect_page import category_figure, concept_figure
 
+    quick = setting.quick
     found, facts = dissect_all(folder, quick, progress, powers=THREE, only=only)
     readings: dict[str, Reading] = {
         f"{label}, Q^{r.alpha:g}": r for label, one in found.items() for r in one[0].of() if r.draw == 0
@@ -235,35 +251,51 @@ def categories(name: str, only: str | None, folder: Path, quick: bool, progress:
             for basis, r in readings.items()]  # fmt: skip
     most = {basis: max(r.units_by_category(), key=r.units_by_category().__getitem__, default="none")
             for basis, r in readings.items()}  # fmt: skip
-    source = "objects and scenes" if only in (None, "ResNet", "ConvNeXt") else "fewer of every kind"
-    claims = [
-        Claim(
-            "the category with most interpretable units",
-            source,
-            "; ".join(f"{b}: {k}" for b, k in most.items()),
+    counts = {label: sum(len(r.detectors) for r in one[0].of()) for label, one in found.items()}
+    if only is None:
+        passed = (
+            counts["ResNet"] > counts["open ResNet"] if {"ResNet", "open ResNet"} <= set(counts) else None
         )
-    ]
+        claims = [
+            holds("interpretable units of the nets, over all bases", "the models without residual activation "
+                  "functions also have far fewer concept covering units", ", ".join(f"{k}: {v}" for k, v in
+                  counts.items()), "more of the ResNet than of the open one", passed)
+        ]  # fmt: skip
+    else:
+        objects = [k in ("object", "scene", "part") for b, k in most.items() if k != "none"]
+        claims = [
+            holds("the category with most interpretable units", "the number of interpretable units tends "
+                  "to be "
+                  "dominated by the object and scene concept detectors",
+                  "; ".join(f"{b}: {k}" for b, k in most.items()), "object or scene in most bases",
+                  None if quick or only == "open ResNet" or not objects else sum(objects) * 2 > len(objects))
+        ]  # fmt: skip
     return write_outcome(
-        folder, name, "concepts by category", figures, tables={"Concepts": rows}, facts=facts, claims=claims,
-        differs=QUICK if quick else "",
+        folder, name, "concepts by category", figures, setting=setting, tables={"Concepts": rows},
+        facts=facts,
+        claims=claims, differs=QUICK + " The pictures have no scenes." if quick else PAPER,
     )  # fmt: skip
 
 
-def best_units(name: str, only: str, folder: Path, quick: bool, progress: Progress) -> Outcome:
+def best_units(name: str, only: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Figs. 21, 23, 25: the two best units at three powers, with the images they like most."""
     from intertwine.report.dissect_page import basis_name, example_cells
     from intertwine.report.page import Html, Page
 
-    found, facts = dissect_all(folder, quick, progress, powers=THREE, only=only, examples=2)
+    found, facts = dissect_all(folder, setting.quick, progress, powers=THREE, only=only, examples=2)
+    differs = QUICK if setting.quick else PAPER
+    claim = Claim(
+        "what the best units look at", "a picture", "drawn below", "left to the eye", Verdict.NOT_RUN
+    )
     readings = [r for r in found[only][0].of() if r.examples and r.draw == 0]
     page = Page(f"{name}: the best units of {only}")
+    claims = judge([claim], setting, differs)
+    add_verdict(page, claims, differs)
     for reading in readings:
         page.section(f"Basis: {basis_name(reading)}")
         page.text(Html(example_cells(reading)))
     facts["best"] = [{"basis": basis_name(r), **b} for r in readings for b in r.to_dict()["best"][:2]]
-    if quick:
-        page.section("What differs in the setting", QUICK)
-    return Outcome((page.write(folder / f"{name}.html"),), facts, (), QUICK if quick else "")
+    return Outcome((page.write(folder / f"{name}.html"),), facts, claims, differs)
 
 
 _MAKERS: tuple[tuple[str, str, Any], ...] = (

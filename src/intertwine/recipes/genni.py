@@ -13,15 +13,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intertwine.recipes import Outcome, Progress, Reproduction
+from intertwine.recipes import Outcome, Progress, Reproduction, Setting
+from intertwine.recipes.claims import Claim, holds
+from intertwine.recipes.pages import add_verdict, judge
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from intertwine.exploring import EquivalenceSample, Landscape, Objective
+    from intertwine.exploring import EquivalenceSample, Landscape, Objective, Topology
     from intertwine.report.explore_page import Drawing
 
 SOURCE = "source 004"
+DIFFERS = (
+    "The source prints neither theta nor the tolerance of its search: theta is the default initialisation "
+    "with its "
+    "seed, the tolerance a fraction of the figure's epsilon. Components are counted where the source looks."
+)
+QUICK = "Fewer inputs and a coarser grid."
 
 
 @dataclass(frozen=True)
@@ -121,39 +129,90 @@ def draw_view(
 
 def make_figure(
     name: str, title: str, parts: tuple[tuple[Settings, View], ...], embedding: bool,
-    folder: Path, quick: bool, progress: Progress,
+    folder: Path, setting: Setting, progress: Progress,
 ) -> Outcome:  # fmt: skip
     """Search, evaluate and draw each part, as an embedding or as it is; one page and one PNG a drawing."""
     from intertwine.errors import MissingExtra
     from intertwine.exploring import find_topology
+    from intertwine.exploring.betti import betti_numbers
     from intertwine.report.explore_page import fill_page
     from intertwine.report.page import Page
     from intertwine.report.png import write_png
 
-    page = Page(f"{name}: {title}")
+    page, body = Page(f"{name}: {title}"), []
     files: list[Path] = []
     facts: dict[str, Any] = {}
+    claims: list[Claim] = []
     for number, (paper, view) in enumerate(parts):
-        settings = paper.at_size(quick)
+        settings = paper.at_size(setting.quick)
         objective = make_objective(settings)
         sample = find_sample(objective, settings, view.dim, progress)
-        landscape = draw_view(objective, sample, view, quick, progress)
-        drawings = choose_drawings(landscape, view, embedding, quick)
+        landscape = draw_view(objective, sample, view, setting.quick, progress)
+        drawings = choose_drawings(landscape, view, embedding, setting.quick)
         measured = measure(settings, view, objective, sample, landscape)
         topologies = find_topology(landscape, [view.epsilon])
-        fill_page(page, drawings, landscape, topologies, measured)
+        body.append((drawings, landscape, topologies, measured))
         letter = chr(ord("a") + number) if len(parts) > 1 else ""
+        if view.dim <= 3:
+            over = [view.epsilon * k for k in (0.5, 1, 2, 4)]
+            measured["Betti numbers (b0, b1, ...) over epsilon"] = {
+                f"{e:.3g}": list(betti_numbers(landscape.inside(e))) for e in over
+            }
         facts |= {f"{key} {letter}".strip(): value for key, value in measured.items()}
         facts[f"components {letter}".strip()] = topologies[0].components
+        claims += _claims(name, letter, settings, topologies[0], measured)
         for drawing in drawings:
             try:
                 path = folder / f"{name}{letter}-{drawing.name}.png"
                 files.append(write_png(drawing.figure, path, f"{name}{letter}, {title}. {drawing.caption}"))
             except MissingExtra as error:
                 facts["PNG"] = error.what
+    differs = f"{DIFFERS} {QUICK}" if setting.quick else DIFFERS
+    judged = judge(claims, setting, differs)
+    for drawings, landscape, topologies, measured in body:
+        fill_page(page, drawings, landscape, topologies, measured)
+    add_verdict(page, judged, differs)
+    page.lead()
     path = folder / f"{name}.html"
     page.write(path)
-    return Outcome((path, *files), facts)
+    return Outcome((path, *files), facts, judged, differs)
+
+
+def _claims(
+    name: str, letter: str, settings: Settings, found: Topology, measured: dict[str, Any]
+) -> list[Claim]:
+    """What the source reads off its figures by eye, as numbers of the grid."""
+    where, size = f"figure {name[-1]}{letter}", found.points
+    largest = found.largest / size if size else 0.0
+    ratio = measured["epsilon / variance of outputs"]
+    why = f"epsilon is {ratio:.3g} times the variance of the outputs; below 1 it tells functions apart."
+    text = f"{found.components} components, the largest with {largest:.0%} of {size:,} points"
+    claims = [
+        holds(f"{where}: components of the epsilon-set", "there is a connected region with low loss"
+              if name[-1] in "14" else "the region remains connected", text, "the largest has 90 % of the "
+                  "points",
+              None if not size else largest >= 0.9, why=why)
+    ]  # fmt: skip
+    numbers = measured.get("Betti numbers (b0, b1, ...) over epsilon")
+    if name == "genni-fig2" and numbers:
+        holes = {e: betti[1] for e, betti in numbers.items()}
+        claims.append(
+            holds("tunnels (b1) of the epsilon-set over epsilon", "An interesting feature, which is not "
+                  "obviously "
+                  "explained by scaling and permutation symmetries is the hole in Figure 2(b)", str(holes),
+                  "b1 > 0 at the epsilon of the figure", list(holes.values())[1] > 0, why=why)
+        )  # fmt: skip
+    if name in ("genni-fig4", "genni-fig5"):
+        claims.append(
+            holds(f"{where}: share of the grid in the set", "a large and wider connected region of low "
+                  "loss; a "
+                  "non-empty interior", f"{found.share:.1%}, box dimension "
+                                        f"{found.dimension or float('nan'):.2f}",
+                  "some of the grid, and a dimension within 0.35 of the grid's",
+                  None if found.dimension is None
+                  else found.share > 0 and found.dimension > int(name[-1]) - 2 - 0.35, why=why)
+        )  # fmt: skip
+    return claims
 
 
 def choose_drawings(landscape: Landscape, view: View, embedding: bool, quick: bool) -> list[Drawing]:

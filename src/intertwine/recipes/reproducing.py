@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,8 @@ from intertwine.errors import InputError
 from intertwine.files import write_bytes
 from intertwine.plain import to_json
 from intertwine.progress import Progress
-from intertwine.recipes import Outcome, Reproduction, find_recipe
+from intertwine.recipes import Outcome, Reproduction, Setting, find_recipe
+from intertwine.recipes.pages import summary
 from intertwine.results import Result, Table
 
 
@@ -34,18 +35,18 @@ class Reproduced(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `intertwine reproduce --json` prints it."""
         about = {"recipe": self.recipe.name, "source": self.recipe.source}
-        claims = [asdict(claim) for claim in self.outcome.claims]
+        about["verdict"] = str(self.outcome.verdict)
+        claims = [claim.to_dict() for claim in self.outcome.claims]
         files = [str(file) for file in self.files]
-        return {**about, **self.facts, "claims": claims, "differs": self.outcome.differs, "files": files}
+        return {**about, "claims": claims, **self.facts, "differs": self.outcome.differs, "files": files}
 
     def tables(self) -> Sequence[Table]:
-        """The numbers, and the claims of the source beside them."""
+        """The verdict with the claims of the source, then the numbers."""
         shown = [[key, value] for key, value in self.facts.items() if not isinstance(value, list | dict)]
-        tables = [Table(f"{self.recipe.name}: {self.recipe.title}", ["", ""], shown)]
-        if self.outcome.claims:
-            rows = [list(asdict(claim).values()) for claim in self.outcome.claims]
-            tables.append(Table("against the source", ["", "source", "here"], rows))
-        return tables
+        rows = [[str(c.verdict), c.what, c.source, c.here] for c in self.outcome.claims]
+        columns = ["verdict", "quantity", "source", "here"]
+        numbers = Table(f"{self.recipe.name}: {self.recipe.title}", ["", ""], shown)
+        return [Table(f"verdict: {summary(self.outcome.claims)}", columns, rows), numbers]
 
     def remarks(self) -> list[str]:
         """What differs from the source, and what was written."""
@@ -57,17 +58,25 @@ def reproduce(
     name: str,
     out: str | Path = "reproduced",
     *,
-    preset: Literal["quick", "paper"] | None = None,
+    preset: Literal["quick", "cifar", "paper"] | None = None,
+    data: str | Path | None = None,
+    weights: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Reproduced:
-    """Run the recipe of a figure, in the source's setting or in a small one, and write the folder `out`."""
+    """Run the recipe of a figure, in the source's setting or in a smaller one, and write the folder `out`.
+
+    data, weights: for the preset cifar, the folders of CIFAR and of the checkpoints.
+    """
     recipe, folder = find_recipe(name), Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make the folder {out}: {error.strerror}") from error
     began, chosen = time.perf_counter(), preset or recipe.preset
-    outcome = recipe.run(folder, chosen == "quick", progress or (lambda done, total, message: None))
+    if chosen not in recipe.presets:
+        raise InputError(f"{name} has no preset {chosen}", do=f"choose {' or '.join(recipe.presets)}")
+    places = [None if given is None else Path(given) for given in (data, weights)]
+    outcome = recipe.run(folder, Setting(chosen, *places), progress or (lambda done, total, message: None))
     files = (*outcome.files, folder / f"{recipe.name}.json")
     found = Reproduced(recipe, outcome, chosen, round(time.perf_counter() - began, 1), files)
     numbers = {key: value for key, value in found.to_dict().items() if key != "files"}

@@ -9,7 +9,7 @@ import numpy as np
 
 from intertwine.comparing.experiments import PathPoint, Relation, RepresentationBias, Source
 from intertwine.comparing.seeds import SeedComparison
-from intertwine.report.similarity_figures import curves, heat_map, scatter, title_of
+from intertwine.report.similarity_figures import curves, heat_map, lines, scatter, title_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -27,7 +27,7 @@ def embedding_figure(points: Mapping[Source, np.ndarray]) -> Figure:
         f"{data} / {model}": [(float(x), float(y), f"{data} / {model}") for x, y in found]
         for (data, model), found in points.items()
     }
-    return scatter(groups, x_title="", y_title="")
+    return scatter(groups, x_title="first t-SNE coordinate", y_title="second t-SNE coordinate")
 
 
 def relation_figure(relation: Relation, against: str = "jsd") -> Figure:
@@ -45,22 +45,20 @@ def relation_figure(relation: Relation, against: str = "jsd") -> Figure:
 def path_figures(points: Sequence[PathPoint]) -> tuple[Figure, Figure, Figure]:
     """Figure 3.5: similarity over epochs, divergence over epochs, one against the other."""
     runs = list(dict.fromkeys(p.run for p in points))
-    epochs = sorted({p.epoch for p in points})
-    found = {(p.run, p.epoch): p for p in points}
-    labels = [str(e) for e in epochs]
 
-    def series(field: str) -> dict[str, list[float]]:
-        return {
-            run: [getattr(found[run, e], field) if (run, e) in found else float("nan") for e in epochs]
-            for run in runs
-        }
+    def series(field: str) -> dict[str, tuple[list[float], list[float]]]:
+        found: dict[str, tuple[list[float], list[float]]] = {run: ([], []) for run in runs}
+        for point in sorted(points, key=lambda p: p.epoch):
+            found[point.run][0].append(point.epoch)
+            found[point.run][1].append(getattr(point, field))
+        return found
 
     together = {
         run: [(p.similarity, p.jsd, f"epoch {p.epoch}") for p in points if p.run == run] for run in runs
     }
     return (
-        curves(series("similarity"), labels, x_title="epoch", y_title="similarity to the last epoch"),
-        curves(series("jsd"), labels, x_title="epoch", y_title="divergence from the last epoch"),
+        lines(series("similarity"), x_title="epoch", y_title="similarity to the last epoch"),
+        lines(series("jsd"), x_title="epoch", y_title="divergence from the last epoch, nats"),
         scatter(together, x_title="similarity", y_title="Jensen-Shannon divergence"),
     )
 

@@ -21,7 +21,8 @@ def distance_figure(table: np.ndarray, axis: str) -> Figure:
     import plotly.graph_objects as go
 
     figure = go.Figure(go.Heatmap(z=table, colorscale=SCALE, zmin=0, zmax=1, colorbar={"title": "D / max D"}))
-    figure.update_yaxes(autorange="reversed", scaleanchor="x")
+    figure.update_yaxes(autorange="reversed", scaleanchor="x", constrain="domain")
+    figure.update_xaxes(constrain="domain")
     return figure.update_layout(
         title=axis, xaxis_title="feature", yaxis_title="feature", height=560, **_FRAME
     )

@@ -95,6 +95,10 @@ class Page:
         if body:
             self.text(body)
 
+    def lead(self) -> None:
+        """Move the last section to the top."""
+        self._sections.insert(0, self._sections.pop())
+
     def text(self, body: str) -> None:
         """Paragraphs, or markup as it is when `body` is `Html`."""
         if isinstance(body, Html):

@@ -83,6 +83,48 @@ def curves(series: Mapping[str, Sequence[float]], labels: Sequence[str], **optio
     return _styled(figure, options.get("title", ""), height=440)
 
 
+def lines(
+    series: Mapping[str, tuple[Sequence[float] | np.ndarray, Sequence[float] | np.ndarray]],
+    *,
+    x_title: str,
+    y_title: str,
+    log: bool = False,
+    bands: Mapping[str, tuple[Sequence[float], Sequence[float]]] | None = None,
+) -> Figure:
+    """Lines over a quantity that is a number; `log` for a logarithmic axis, `bands` as in `curves`."""
+    from plotly.graph_objects import Figure, Scatter
+
+    figure = Figure()
+    for i, (name, (xs, ys)) in enumerate(series.items()):
+        line = {"color": _COLOURS[i % len(_COLOURS)], "width": 2}
+        error = None
+        if bands and name in bands:
+            lows, highs = (np.asarray(bound) for bound in bands[name])
+            up, down = (highs - np.asarray(ys)).tolist(), (np.asarray(ys) - lows).tolist()
+            error = {"type": "data", "array": up, "arrayminus": down, "symmetric": False, "thickness": 1.2}
+        points = {"x": list(map(float, xs)), "y": list(map(float, ys))}
+        figure.add_trace(Scatter(**points, name=name, mode="lines+markers", line=line, error_y=error))
+    figure.update_xaxes(title=x_title, type="log" if log else "linear")
+    figure.update_yaxes(title=y_title)
+    return _styled(figure, "", height=440)
+
+
+def bars(
+    counts: Mapping[str, Sequence[float]], labels: Sequence[str], *, x_title: str, y_title: str
+) -> Figure:
+    """Bars side by side, one colour a series."""
+    from plotly.graph_objects import Bar, Figure
+
+    colours = [_COLOURS[i % len(_COLOURS)] for i in range(len(counts))]
+    figure = Figure([
+        Bar(x=list(labels), y=list(values), name=name, marker={"color": colour})
+        for (name, values), colour in zip(counts.items(), colours, strict=True)
+    ])  # fmt: skip
+    figure.update_xaxes(title=x_title, type="category")
+    figure.update_yaxes(title=y_title)
+    return _styled(figure, "", height=440)
+
+
 def scatter(
     groups: Mapping[str, Sequence[tuple[float, float, str]]],
     *,

@@ -26,6 +26,8 @@ from intertwine.symmetry.surgery import Part
 TEMPERATURE = 4.0
 JUDGED = 500  # training inputs that decide whether a stitch is good enough, and which of two is better
 ALPHAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
+ALPHA_EPOCHS = 5  # for each alpha that is tried (D.5)
+SOURCE_BATCH = 32
 Progress = Callable[[int], None]
 
 
@@ -36,7 +38,8 @@ class Training:
     learning_rate: None for the default of its kind. alpha: a number, or "cv" (D.5). polish: epochs for D
     alone, before and after the epochs for P. loss: the outputs of B at temperature 4, or the labels as in the
     source; few labels overfit, because both networks already know them. blur: the share of the uniform matrix
-    that P starts with, off its vertex.
+    that P starts with, off its vertex. optimizer: Adam where it gets along with the map, or SGD with momentum
+    for all. drops: whether the rate falls to a twentieth. start: where training starts.
     """
 
     epochs: int = 2
@@ -48,7 +51,25 @@ class Training:
     rounds: int = 16
     polish: int = 2
     loss: Literal["distill", "labels"] = "distill"
+    optimizer: Literal["adam", "sgd"] = "adam"
+    drops: bool = True
+    start: Literal["closed form", "random"] = "closed form"
     seed: int = 0
+
+    @classmethod
+    def as_source(cls, seed: int = 0) -> Training:
+        """D.2 of source 002: labels, SGD of rate 1e-3 with momentum and no drops, 20 epochs, P alone for 10.
+
+        Its text says both "vanilla SGD with no momentum" and "SGD with momentum 0.9"; here it is 0.9. What it
+        starts from is not said; here a random member of the class, half-way to the middle of the polytope.
+
+        >>> Training.as_source().epochs, Training.as_source().optimizer
+        (20, 'sgd')
+        """
+        return cls(
+            epochs=20, learning_rate=1e-3, blur=0.5, polish=0, loss="labels", optimizer="sgd", drops=False,
+            start="random", seed=seed,
+        )  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.epochs < 0 or self.polish < 0:
@@ -57,6 +78,10 @@ class Training:
             raise InputError(f"no method named {self.method!r}", do="use birkhoff or softsort")
         if self.loss not in ("distill", "labels"):
             raise InputError(f"no loss named {self.loss!r}", do="use distill or labels")
+        if self.optimizer not in ("adam", "sgd"):
+            raise InputError(f"no optimizer named {self.optimizer!r}", do="use adam or sgd")
+        if self.start not in ("closed form", "random"):
+            raise InputError(f"no start named {self.start!r}", do="use 'closed form' or 'random'")
 
 
 @dataclass(frozen=True)
@@ -111,13 +136,31 @@ def fit(
     """The matrix of the stitch after training, a member of its class."""
     if kind.of.trained is None or not training.epochs:
         return start
+    training = settle_alpha(kind, start, held, training)
+    if training.start == "random":
+        start = random_start(kind, start, held.junction, training)
     channels = make_map(kind, start, held.junction, training)
-    if isinstance(channels, BirkhoffMap) and training.alpha == "cv":
-        training = replace(training, alpha=choose_alpha(kind, start, held, training))
     if isinstance(channels, (BirkhoffMap, SoftSortMap)):
         return _fit_group(kind, start, held, training, progress)
     _descend(channels, held, training.epochs, training, progress)
     return channels.rounded()
+
+
+def settle_alpha(kind: Kind, start: Tensor, held: Held, training: Training) -> Training:
+    """The training with a number for alpha; None of it where the kind has no alpha."""
+    if training.alpha != "cv" or not isinstance(make_map(kind, start, held.junction, training), BirkhoffMap):
+        return training
+    return replace(training, alpha=choose_alpha(kind, start, held, training))
+
+
+def random_start(kind: Kind, like: Tensor, junction: Junction, training: Training) -> Tensor:
+    """A random permutation for a group of permutations, else entries as torch starts a 1x1 convolution."""
+    random = torch.Generator().manual_seed(training.seed)
+    if isinstance(make_map(kind, like, junction, training), (BirkhoffMap, SoftSortMap)):
+        order = torch.randperm(len(like), generator=random)
+        return torch.eye(len(like), dtype=like.dtype)[order].to(like)
+    bound = like.shape[1] ** -0.5
+    return ((2 * torch.rand(like.shape, generator=random) - 1) * bound).to(like)
 
 
 def _fit_group(
@@ -135,8 +178,8 @@ def _fit_group(
         channels.scale.requires_grad_(bool(held.junction.group.positive or held.junction.group.sign))
         _descend(channels, held, training.epochs - head, training, progress)
     far = polish_scales(channels.rounded(), held, training, progress)
-    if torch.equal(near, far):
-        return near
+    if training.start == "random" or torch.equal(near, far):
+        return far
     ranks = []
     for matrix in (near, far):
         reset_statistics(matrix, held)
@@ -150,20 +193,21 @@ def choose_alpha(
     start: Tensor,
     held: Held,
     training: Training,
-    alphas: Sequence[float] = ALPHAS,
+    alphas: Sequence[float] | None = None,
 ) -> float:
-    """The alpha with the highest accuracy on a fifth of the training inputs (D.5): no head start."""
+    """The alpha with the highest accuracy on a fifth of the training inputs, without head start (D.5)."""
     order = torch.randperm(len(held.labels), generator=torch.Generator().manual_seed(training.seed))
     part = max(1, len(order) // 5)
     inside, outside = held.only(order[part:]), held.only(order[:part])
     scores = []
-    for alpha in alphas:
-        plan = replace(training, alpha=alpha, head_start=0.0, polish=0)
+    tried = ALPHAS if alphas is None else alphas
+    for alpha in tried:
+        plan = replace(training, alpha=alpha, head_start=0.0, polish=0, epochs=ALPHA_EPOCHS)
         matrix = fit(kind, start, inside, plan)
         reset_statistics(matrix, inside)
         scores.append(evaluate(matrix, outside)[0])
         held.suffix.restore_statistics()
-    return alphas[max(range(len(alphas)), key=lambda i: scores[i])]
+    return tried[max(range(len(tried)), key=lambda i: scores[i])]
 
 
 def polish_scales(matrix: Tensor, held: Held, training: Training, progress: Progress | None = None) -> Tensor:
@@ -184,7 +228,7 @@ def _descend(channels: Map, held: Held, epochs: int, training: Training, progres
     optimizer = _optimizer(channels, free, training)
     random = torch.Generator().manual_seed(training.seed)
     steps = epochs * max(1, len(held.labels) // held.suffix.batch)
-    decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, steps)
+    decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05 if training.drops else 1.0, steps)
     held.suffix.train()
     try:
         for _ in range(epochs):
@@ -207,7 +251,7 @@ def _descend(channels: Map, held: Held, epochs: int, training: Training, progres
 def _optimizer(channels: Map, free: list[nn.Parameter], training: Training) -> torch.optim.Optimizer:
     """Adam, but plain SGD with momentum under projections, with which Adam does not get along (D.2)."""
     rate = training.learning_rate or channels.rate
-    if isinstance(channels, BirkhoffMap):
+    if isinstance(channels, BirkhoffMap) or training.optimizer == "sgd":
         return torch.optim.SGD(free, lr=rate, momentum=0.9)
     if isinstance(channels, FullMap) and channels.penalty:
         # Adam's steps do not shrink with the gradient and would undo every zero of the proximal step.

@@ -30,7 +30,7 @@ def stitch_slopes(
     train: Labelled,
     test: Labelled,
     *,
-    at: str,
+    at: str | Sequence[str],
     slopes: Sequence[float] | None = None,
     kinds: Sequence[str] = ("group", "full"),
     batch: int = 64,

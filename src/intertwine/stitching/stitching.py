@@ -25,6 +25,7 @@ from intertwine.stitching.fit import (
     make_stitch,
     rank,
     reset_statistics,
+    settle_alpha,
 )
 from intertwine.stitching.junctions import Junction, Skip, find_junctions
 from intertwine.stitching.kinds import Kind, parse_kind
@@ -41,6 +42,7 @@ class Stitching:
 
     start: closed form, B's batch norms as they were. reset: closed form, batch norms measured again.
     trained: after training, or the start where no training was needed. sparsity: eq. D.1 of the final map.
+    alpha: that of the training, chosen or given; None where nothing was trained with it.
     """
 
     layer: str
@@ -55,6 +57,7 @@ class Stitching:
     sparsity: float
     matrix: Tensor = field(repr=False)
     statistics: dict[str, Tensor] = field(repr=False)
+    alpha: float | None = None
 
     @property
     def how(self) -> str:
@@ -198,11 +201,15 @@ def _one(
     if keep:
         suffix.restore_statistics()
     statistics = _statistics(suffix)
-    needed = shortfall > enough and kind.of.trained is not None
+    forced = plan.start == "random"  # then the closed form is neither where training starts nor its rival
+    needed = (forced or shortfall > enough) and kind.of.trained is not None
+    alpha = None
     if needed and plan.epochs:
-        moved = fit(kind, start, train, plan, progress)
+        settled = settle_alpha(kind, start, train, plan)
+        alpha = None if settled.alpha == "cv" or kind.name != "group" else settled.alpha
+        moved = fit(kind, start, train, settled, progress)
         reset_statistics(moved, train)
-        if rank(evaluate(moved, judge)) <= rank(best):
+        if forced or rank(evaluate(moved, judge)) <= rank(best):
             matrix, final = moved, evaluate(moved, test)[0]
             statistics = _statistics(suffix)
     return Stitching(
@@ -218,6 +225,7 @@ def _one(
         sparsity=sparsity(matrix),
         matrix=matrix.detach().cpu(),
         statistics=statistics,
+        alpha=alpha,
     )
 
 

@@ -1,4 +1,4 @@
-"""`cct6`: a compact convolutional transformer with six blocks and sinusoidal positions (source 002, D.3).
+"""`cct6`: a compact convolutional transformer with six blocks and sinusoidal positions (source 002, D.4).
 
 CCT-6/3x1 of Hassani et al.: one 3x3 convolution with ReLU and max pooling makes the tokens, six blocks of
 width 256 with four heads and an MLP of twice the width, then a mean over tokens weighted by what they say of

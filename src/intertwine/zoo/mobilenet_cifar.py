@@ -1,4 +1,4 @@
-"""`mobilenet` and `mobilenetv2` for 32x32 images and 100 classes (source 003, section 3.4, on CIFAR-100).
+"""`mobilenet` and `mobilenetv2` for 32x32 images and 100 classes (source 003, section 3.3, on CIFAR-100).
 
 Both keep the published widths and depths and stride less at the start, as is usual for small images: the stem
 of both and the second stage of MobileNetV2 have stride 1.

@@ -1,0 +1,396 @@
+"""Figures 1, 4, 6 to 8, 13 to 15 and Table 3 of source 002: what stitches and rotations cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intertwine.recipes import Claim, Outcome, Progress, Reproduction, Setting
+from intertwine.recipes.claims import above, holds, mean_interval, number
+from intertwine.recipes.godfrey import IMAGES, NETS, SMALL, Pairs, Seeds, load_seeds, paper_net
+from intertwine.recipes.nets import load_net_data, train_net
+from intertwine.recipes.pages import write_outcome
+from intertwine.recipes.symmetries import recipe
+
+if TYPE_CHECKING:
+    from torch import nn
+
+KINDS = {
+    "quick": ("full", "rank:1", "rank:4", "group"),
+    "paper": ("full", "rank:1", "rank:2", "rank:4", "group"),
+}
+# lambda of the lasso; the source has 0.001, 0.01 and 0.1, more of them say what a lasso costs at a sparsity
+LASSOS = {"quick": ("0.3", "0.1", "0.03", "0.01", "0.001"), "paper": ("0.3", "0.1", "0.03", "0.01", "0.001")}
+STITCHED = {"cifar": 4}  # of the nets there: six pairs
+SLOPES = {"quick": (1e-2, 0.5, 1.0)}
+TUNED = {"quick": 15}
+TABLE3 = dict(
+    zip((1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9, 1.0), (89.3, 89.4, 89.2, 89.4, 86.6, 73.0, 41.8), strict=True)
+)
+HOW = (
+    "Stitches are trained in two epochs on the outputs of B from their closed form, where the source "
+    "trains on "
+    "labels by SGD for 20 epochs from elsewhere (`intertwine stitch --as source`)"
+)
+
+
+def _some(seeds: Seeds, setting: Setting) -> Seeds:
+    return replace(seeds, nets=seeds.nets[: STITCHED.get(setting.preset, len(seeds.nets))])
+
+
+def _differs(seeds: Seeds, model: str, pairs: int) -> str:
+    count = len(seeds.nets) * (len(seeds.nets) - 1) // 2
+    return (
+        f"{HOW}; {len(seeds.train):,} training images (the source: 50,000); {seeds.what}, {count} pairs "
+        f"of them "
+        f"with intervals over nets (the source: {pairs} pairs of {model} on CIFAR-10)."
+    )
+
+
+def stitching(
+    name: str, title: str, model: str, pairs: int, folder: Path, setting: Setting, progress: Progress
+) -> Outcome:
+    """Fig. 1, 6 and 7: penalties of full, low-rank and group stitches at every layer."""
+    from intertwine.stitching import stitch
+
+    seeds = _some(load_seeds(model, 2 * pairs, folder, setting, progress), setting)
+    kinds, cuts = KINDS.get(setting.preset, KINDS["quick"]), seeds.layers
+    accuracies: list[float] = []
+
+    def measure(a: nn.Module, b: nn.Module) -> Mapping[str, list[float]]:
+        progress(len(accuracies), len(seeds.nets) * (len(seeds.nets) - 1) // 2, f"stitching pairs of {model}")
+        report = stitch(a, b, seeds.train, seeds.test, at=cuts, kinds=kinds)
+        accuracies.append((report.accuracy_a + report.accuracy_b) / 2)
+        return {kind: [report[layer, kind].trained for layer in cuts] for kind in kinds}
+
+    found = Pairs.measured(seeds, measure)
+    claims = _plain_claims(found) if model == "myrtle" else _residual_claims(found, model, accuracies)
+    return write_outcome(
+        folder, name, title,
+        {"Penalty after training; 95 % intervals over networks; *: inside a residual block":
+         found.figure("cut after", "penalty, points of accuracy")},
+        setting=setting, tables={"Penalties": found.rows()}, claims=claims,
+        facts={"networks": len(seeds.nets), "pairs": len(accuracies), "accuracy": float(np.mean(accuracies))},
+        differs=_differs(seeds, model, pairs),
+    )  # fmt: skip
+
+
+def _plain_claims(found: Pairs) -> list[Claim]:
+    group, by_layer = found.values["group"], found.by_layer("group")
+    below = sum(i.high < 10 for i in by_layer)
+    ranks = [kind for kind in found.values if kind.startswith("rank")]
+    return [
+        above("group minus full, mean over layers", "when we only optimize over G_ReLU there is an "
+              "appreciable "
+              "increase in test error difference",
+              [found.interval(found.mean("group") - found.mean("full"))], unit=" points"),
+        holds("layers where the group's penalty is below 10 points", "within less than 10% of the "
+              "accuracy of f and "
+              "f~ in all but one layer", f"{below} of {len(by_layer)}: "
+              + ", ".join(f"{i.value:.1f}" for i in by_layer),
+              "the upper end is below 10 at all but one layer", below >= len(by_layer) - 1),
+        above("rank r minus group, mean over layers", "reduced rank transformations ... incur "
+              "significantly higher "
+              "stitching penalties", [found.interval(found.mean(k) - found.mean("group")) for k in ranks],
+              names=ranks, unit=" points"),
+        above("group: the last but one layer minus the first, and minus the last", "they increase up to "
+              "the third "
+              "activation layer, then decrease at the final activation layer",
+              [found.interval(group[:, :, -2] - group[:, :, k]) for k in (0, -1)], unit=" points",
+              names=("first", "last")),
+    ]  # fmt: skip
+
+
+def _residual_claims(found: Pairs, model: str, accuracies: list[float]) -> list[Claim]:
+    gaps = {k: found.interval(found.mean(k, "inside") - found.mean(k, "outside")) for k in found.values}
+    claims = [
+        above("inside minus outside of residual blocks, mean", "layers inside residual blocks incur "
+              "higher penalties "
+              "... This holds even in the full 1-by-1 convolution case",
+              [gaps["group"], gaps["full"]], names=("group", "full"), unit=" points")
+    ]  # fmt: skip
+    if model.startswith("resnet20"):
+        versus = {c: found.mean("rank:1", c) - found.mean("group", c) for c in ("outside", "inside")}
+        rivals = [k for k in found.values if k != "group"]
+        claims += [
+            above("rank 1 minus group outside of blocks", "G_ReLU stitching consistently outperforms rank "
+                  "1 ... "
+                  "stitching outside residual blocks", [found.interval(versus["outside"])], unit=" points"),
+            above("group minus every other inside of blocks", "it consistently underperforms all "
+                  "strategies inside "
+                  "residual blocks",
+                  [found.interval(found.mean("group", "inside") - found.mean(k, "inside")) for k in rivals],
+                  names=rivals, unit=" points"),
+        ]  # fmt: skip
+    else:
+        inner = [k for k, layer in enumerate(found.layers) if found.inside[layer]]
+        worst = found.by_layer("group")[inner[-2]]
+        chance = 100 * float(np.mean(accuracies)) - 10
+        claims.append(
+            holds("group's penalty at the last but one layer inside a block", "random chance performance "
+                  "at that "
+                  "layer", f"{worst.value:.1f} points; chance is {chance:.1f}", "within 5 points of chance",
+                  worst.value > chance - 5)
+        )  # fmt: skip
+    return claims
+
+
+def chosen_alpha(
+    name: str, title: str, show: str, folder: Path, setting: Setting, progress: Progress
+) -> Outcome:
+    """Fig. 13 and 14: alpha by cross-validation, what it costs or gains, and which it is."""
+    from intertwine.report.similarity_figures import bars
+    from intertwine.stitching import Training, stitch
+
+    seeds = _some(load_seeds("myrtle", 64, folder, setting, progress), setting)
+    cuts = seeds.layers
+    alphas: dict[str, list[float]] = {layer: [] for layer in cuts}
+
+    def measure(a: nn.Module, b: nn.Module) -> Mapping[str, list[float]]:
+        out = {}
+        for label, alpha in (("alpha 0.1", 0.1), ("alpha chosen", "cv")):
+            progress(0, 2, f"{label}")
+            plan = Training(alpha=alpha)  # type: ignore[arg-type]
+            report = stitch(
+                a, b, seeds.train, seeds.test, at=cuts, kinds=["group"], training=plan, enough=-100
+            )
+            out[label] = [report[layer, "group"].trained for layer in cuts]
+            if alpha == "cv":
+                for layer in cuts:
+                    alphas[layer].append(float(report[layer, "group"].alpha or float("nan")))
+        return out
+
+    found = Pairs.measured(seeds, measure)
+    change = found.interval(found.mean("alpha chosen") - found.mean("alpha 0.1"))
+    several = [layer for layer in cuts if len(set(alphas[layer])) > 1]
+    claims = {
+        "13": [holds("penalty with alpha chosen minus with 0.1, mean over layers", "we obtain very "
+            "similar results to "
+                     "those in fig. 1", f"{change.value:.2f} [{change.low:.2f}, {change.high:.2f}] points",
+                     "the interval lies within 2 points of 0",
+                     None if change.low != change.low else max(abs(change.low), abs(change.high)) < 2)],
+        "14": [holds("layers at which different pairs choose different alphas", "there is substantial "
+            "variance in the "
+                     "alpha selected by cross-validation, at all layers", f"{len(several)} of {len(cuts)}",
+                     "at all layers", len(several) == len(cuts))],
+    }[show]  # fmt: skip
+    grid = sorted({a for found_here in alphas.values() for a in found_here})
+    counts = {layer: [alphas[layer].count(a) for a in grid] for layer in cuts}
+    figures: dict[str, Any] = {
+        "13": {"Penalty of group stitches; 95 % intervals over networks":
+               found.figure("cut after", "penalty, points of accuracy")},
+        "14": {"How often each alpha was chosen, by layer":
+               bars(counts, [f"{a:g}" for a in grid], x_title="alpha", y_title="pairs of networks")},
+    }[show]  # fmt: skip
+    return write_outcome(
+        folder, name, title, figures, setting=setting, tables={"Penalties": found.rows()}, claims=claims,
+        facts={"alphas": alphas, "networks": len(seeds.nets)},
+        differs=_differs(seeds, "myrtle", 32) + " The stitch of the chosen alpha is trained again on all "
+        "training images; the source keeps the one that was trained on four fifths.",
+    )  # fmt: skip
+
+
+def sparse_stitching(name: str, title: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
+    """Fig. 15: what a lasso stitch costs that is as sparse as a group stitch, against what that costs."""
+    from intertwine.report.similarity_figures import scatter
+    from intertwine.stitching import stitch
+
+    seeds = _some(load_seeds("myrtle", 64, folder, setting, progress), setting)
+    kinds = ["full", "group", *(f"lasso:{w}" for w in LASSOS.get(setting.preset, LASSOS["quick"]))]
+    cuts = seeds.layers
+    points: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
+
+    def measure(a: nn.Module, b: nn.Module) -> Mapping[str, list[float]]:
+        progress(0, 1, "stitching a pair")
+        report = stitch(a, b, seeds.train, seeds.test, at=cuts, kinds=kinds)
+        for one in report.stitchings:
+            label = "lasso" if one.kind.startswith("lasso") else one.kind
+            points.setdefault(label, {}).setdefault((one.layer, one.kind), []).append(
+                (one.sparsity, one.trained)
+            )
+        lasso = []
+        for layer in cuts:
+            mine = sorted(
+                (report[layer, k].sparsity, report[layer, k].trained) for k in kinds if k != "group"
+            )
+            lasso.append(at_sparsity(mine, report[layer, "group"].sparsity))
+        return {"group": [report[layer, "group"].trained for layer in cuts], "lasso as sparse": lasso}
+
+    found = Pairs.measured(seeds, measure)
+    gap = found.values["lasso as sparse"] - found.values["group"]
+    off = ~np.eye(len(gap), dtype=bool)
+    reached = ~np.isnan(gap[off]).any(0)  # layers where some lasso of every pair is as sparse as the group
+    gaps = [found.interval(gap[:, :, reached].mean(2))] if reached.any() else []
+    last = {
+        k: np.mean(v, axis=0)
+        for k, v in (
+            ("group", points["group"][cuts[-1], "group"]),
+            ("lasso", points["lasso"][cuts[-1], "lasso:0.01"]),
+        )
+    }
+    near = np.abs(last["group"] - last["lasso"])
+    claims = [
+        above("penalty of a lasso stitch as sparse as the group's, minus the group's; mean over layers",
+              "G_ReLU layers achieve low stitching penalties for their sparsity levels",
+              gaps, unit=" points"),
+        holds("last layer: group and lambda = 0.01 apart", "in the final layer the scatter points "
+              "corresponding to "
+              "G_ReLU and lambda = 0.01 nearly overlap", f"{near[0]:.2f} in sparsity, {near[1]:.1f} points",
+              "at most 0.05 and 5 points", bool(near[0] <= 0.05 and near[1] <= 5)),
+    ]  # fmt: skip
+    groups = {
+        label: [(float(np.mean([s for s, _ in v])), float(np.mean([p for _, p in v])), f"{layer}, {kind}")
+                for (layer, kind), v in of.items()]
+        for label, of in points.items()
+    }  # fmt: skip
+    figure = scatter(groups, x_title="sparsity (eq. D.1)", y_title="penalty, points of accuracy")
+    pairs = len(next(iter(points["group"].values())))
+    return write_outcome(
+        folder, name, title, {f"One point a layer and a kind, mean over {pairs} pairs": figure},
+        setting=setting, claims=claims, tables={"At the sparsity of the group": found.rows()},
+        facts={"pairs": pairs}, differs=_differs(seeds, "myrtle", 32) + " Lasso maps are trained by "
+            "proximal steps, "
+        "so that entries are exactly 0; the penalty at a sparsity is read between two lambdas.",
+    )  # fmt: skip
+
+
+def at_sparsity(points: list[tuple[float, float]], sparsity: float) -> float:
+    """The penalty at a sparsity, between the points around it; NaN beyond the sparsest.
+
+    >>> at_sparsity([(0.0, 1.0), (0.5, 3.0)], 0.25), at_sparsity([(0.0, 1.0)], 0.5)
+    (2.0, nan)
+    """
+    xs, ys = zip(*sorted(points), strict=True)
+    return float(np.interp(sparsity, xs, ys, right=np.nan))
+
+
+def rotations(name: str, title: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
+    """Fig. 4: what later layers lose when a layer is acted on by the group, or by a rotation."""
+    from intertwine import trace
+    from intertwine.report.similarity_figures import curves
+    from intertwine.stitching import rotate
+
+    seeds = load_seeds("myrtle-plain", 10, folder, setting, progress)
+    values = trace(seeds.nets[0], seeds.test.images[:2]).values
+    layers = [v.name for v in values.by_input if any(values[r].family == "pointwise" for r in v.readers)]
+    epochs = TUNED.get(setting.preset, 50)
+    found: dict[str, np.ndarray] = {}
+    for by in ("group", "orthogonal", "identity"):
+        progress(len(found), 3, by)
+        found[by] = np.array([
+            [rotate(net, seeds.train, seeds.test, at=layer, by=by, epochs=epochs, seed=seed).penalty
+             for layer in layers]
+            for seed, net in enumerate(seeds.nets)
+        ])  # fmt: skip
+    gap = mean_interval((found["orthogonal"] - found["group"]).mean(1).tolist())
+    claims = [
+        above("penalty of a rotation minus that of a group element, mean over layers", "transforming by A "
+              "in G_ReLU "
+              "rather a random orthogonal matrix results in significantly smaller rotation penalties", [gap],
+              unit=" points")
+    ]  # fmt: skip
+    intervals = {by: [mean_interval(v[:, k].tolist()) for k in range(len(layers))] for by, v in found.items()}
+    series = {by: [i.value for i in v] for by, v in intervals.items()}
+    bands = {by: ([i.low for i in v], [i.high for i in v]) for by, v in intervals.items()}
+    figure = curves(series, layers, bands=bands, x_title="acted on", y_title="penalty, points of accuracy")
+    rows = [{"layer": c, **{k: v[i] for k, v in series.items()}} for i, c in enumerate(layers)]
+    small = " The small net has batch norms." if setting.quick else ""
+    return write_outcome(
+        folder, name, title,
+        {f"Accuracy lost after fine-tuning; {len(seeds.nets)} trials, 95 % intervals": figure},
+        setting=setting, claims=claims, tables={"Penalties": rows},
+        differs=f"{seeds.what}, {epochs} epochs of fine-tuning on {len(seeds.train):,} images; `identity` "
+                f"(nothing "
+        f"moved) is ours.{small}",
+    )  # fmt: skip
+
+
+def slopes(name: str, title: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
+    """Fig. 8 and Table 3: LeakyReLU nets from slope 1e-4 to 1, where the group becomes GL(n)."""
+    from intertwine.report.similarity_figures import lines
+    from intertwine.stitching import stitch_slopes
+
+    model = "resnet20-pad"
+    net = SMALL[model] if setting.quick else paper_net(model)
+    splits = load_net_data(net)
+    many, tested = IMAGES[setting.preset]
+    train, test = splits.train.take(many), splits.test if tested is None else splits.test.take(tested)
+    layers = [f"layer{stage}.2.leaky_relu_1" for stage in (1, 2, 3)]
+
+    def trained(slope: float, seed: int) -> nn.Module:
+        leaky = replace(net, options={**net.options, "slope": slope})
+        return train_net(leaky, splits, folder, seed, progress)[0]
+
+    chosen = SLOPES.get(setting.preset, tuple(TABLE3))
+    accuracy: dict[float, list[float]] = {s: [] for s in chosen}
+    penalty: dict[float, list[list[float]]] = {s: [] for s in chosen}
+    groups: dict[float, str] = {}
+    for first, second in combinations(range(NETS["quick"]), 2):
+        found = stitch_slopes(
+            trained, (train.images, train.labels), (test.images, test.labels), at=layers, slopes=chosen,
+            kinds=("group",), seeds=(first, second),
+        )  # fmt: skip
+        for f in found:
+            groups[f.slope] = f.group
+            accuracy[f.slope].append(f.accuracy)
+            penalty[f.slope].append([f.report[layer, "group"].trained for layer in layers])
+    spread = {s: [float(np.ptp(p)) for p in penalty[s]] for s in chosen}
+    low, high = min(chosen), max(chosen)
+    fall = [100 * (a - b) for a, b in zip(accuracy[low], accuracy[high], strict=True)]
+    claims = [
+        above(f"accuracy at slope {low:g} minus at {high:g}", "the significant decrease in CIFAR-10 "
+              "accuracy for "
+              "larger s", [mean_interval(fall)], unit=" points"),
+        above(f"range of penalties over layers at slope {low:g} minus at {high:g}", "unlike for s << 1 "
+              "... the "
+              "stitching penalties for s = 1 are mostly constant throughout the layers",
+              [mean_interval([a - b for a, b in zip(spread[low], spread[high], strict=True)])],
+              unit=" points"),
+    ]  # fmt: skip
+    if setting.own:
+        claims += [
+            number(f"accuracy at slope {s:g}, %", said, mean_interval([100 * a for a in accuracy[s]]))
+            for s, said in TABLE3.items()
+        ]
+    rows = [
+        {"slope": s, "its group": groups[s], "accuracy, %": 100 * float(np.mean(accuracy[s]))}
+        | {layer: float(np.mean([p[k] for p in penalty[s]])) for k, layer in enumerate(layers)}
+        for s in chosen
+    ]
+    series = {
+        layer: (list(chosen), [float(np.mean([p[k] for p in penalty[s]])) for s in chosen])
+        for k, layer in enumerate(layers)
+    }
+    figure = lines(
+        series, x_title="negative slope", y_title="penalty of the group's stitch, points", log=True
+    )
+    return write_outcome(
+        folder, name, title, {"Stitching at the end of each stage, mean over three pairs": figure},
+        setting=setting, tables={"Slopes": rows}, claims=claims, facts={"groups": groups},
+        differs=f"{HOW}; {len(train):,} training images; three pairs of {net.model} of three seeds on "
+                f"{net.data}, and "
+        "the ends of the three stages, where the source shows every layer of ResNet20.",
+    )  # fmt: skip
+
+
+_STITCHINGS: tuple[tuple[str, str, str, int], ...] = (
+    ("fig1", "figure 1", "myrtle", 32),
+    ("fig6", "figure 6", "resnet20-pad", 16),
+    ("fig7", "figure 7", "resnet18", 16),
+)
+RECIPES: tuple[Reproduction, ...] = (
+    *(
+        recipe(s, w, f"stitching penalties of {m}", stitching, m, n, cifar=m != "resnet18")
+        for s, w, m, n in _STITCHINGS
+    ),
+    recipe("fig4", "figure 4", "rotation penalties", rotations),
+    recipe("fig8", "figure 8 and table 3", "stitching from ReLU to the identity", slopes),
+    recipe("fig13", "figure 13", "stitching penalties with alpha chosen", chosen_alpha, "13", cifar=True),
+    recipe("fig14", "figure 14", "which alpha is chosen", chosen_alpha, "14", cifar=True),
+    recipe("fig15", "figure 15", "penalty against sparsity of a stitch", sparse_stitching, cifar=True),
+)
