@@ -272,8 +272,8 @@ def group_table(name: str, title: str, folder: Path, quick: bool, progress: Prog
         "leaky_relu": "P D, D positive", "rbf": "P D, D = +-1", "x**3": "P D, D nonzero",
     }  # fmt: skip
     found = {activation: intertwiner(activation) for activation in reported}
-    claims = tuple(Claim(a, reported[a], f"{g.group}, {g.phi_text}") for a, g in found.items())
-    rows = [{"activation": a, "group": g.group, "phi": g.phi_text} for a, g in found.items()]
+    claims = tuple(Claim(a, reported[a], f"{g.group_text}, {g.phi_text}") for a, g in found.items())
+    rows = [{"activation": a, "group": g.group_text, "phi": g.phi_text} for a, g in found.items()]
     return write_outcome(folder, name, title, {}, tables={"Groups": rows}, claims=claims)
 
 
