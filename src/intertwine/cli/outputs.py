@@ -25,6 +25,7 @@ class Written(Enum):
 # (verb, argument) -> how it is written to; `out` of other verbs is a file
 OUTPUTS = {
     ("align", "element"): Written.FILE,
+    ("combine", "page"): Written.FILE,
     ("coverage", "markdown"): Written.FILE,
     ("explore", "save"): Written.FOLDER,
     ("merge", "out"): Written.REPLACED,
