@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from architectures import ARCHITECTURES, built
 from grammar import Net, nets
 from hypothesis import HealthCheck, given, note, settings
 
@@ -61,6 +62,24 @@ def test_a_model_and_its_copy_under_the_group_are_alike_at_every_value(net: Net)
     result = compare(net.model, moved, inputs(), ["auto"], symmetry=symmetry, **options)
     defined = ~np.isnan(np.diag(result.values["auto"]))
     assert np.diag(result.values["auto"])[defined] == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_architectures_and_their_copies_are_alike_at_every_value(name: str) -> None:
+    model, x = built(name, generic=True)
+    data = torch.randn(40, *x.shape[1:], dtype=x.dtype, generator=torch.Generator().manual_seed(0))
+    symmetry = trace(model, x)
+    options = {"at": "all", "function": False, "intervals": False}
+    moved = act(model, symmetry.sample(3))
+    found = np.diag(compare(model, moved, data, ["auto"], symmetry=symmetry, **options).values["auto"])
+    assert not np.isnan(found).all()
+    assert found[~np.isnan(found)] == pytest.approx(1, abs=1e-6)
+    turned = act(model, symmetry.sample(3, parts=("permutation", "sign")))
+    found = np.diag(compare(model, turned, data, "cka", pixels="flatten", **options).values["cka"])
+    assert found[~np.isnan(found)] == pytest.approx(1, abs=1e-6)
+    other, _ = built(name)  # negative control: other weights, another function
+    found = np.diag(compare(model, other, data, ["auto"], symmetry=symmetry, **options).values["auto"])
+    assert np.nanmin(found) < 0.999
 
 
 @fewer

@@ -67,7 +67,7 @@ POSITIVE = ("positive", False, 1.0, "none")
 )
 def test_table_1(name: str, group: str, phi: str) -> None:
     found = intertwiner(name)
-    assert (found.group, found.phi_text) == (group, phi)
+    assert (found.group_text, found.phi_text) == (group, phi)
     assert found.condition_e8
     assert str(found) == f"{name}: {group}, {phi}"
 
@@ -557,4 +557,4 @@ def test_document_examples_and_table() -> None:
     assert {row[0].strip("`") for row in rows} == set(names())
     for name, group, phi in rows:
         found = intertwiner(name.strip("`"))
-        assert (group.strip(), phi.strip()) == (found.group, found.phi_text)
+        assert (group.strip(), phi.strip()) == (found.group_text, found.phi_text)

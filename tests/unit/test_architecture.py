@@ -104,8 +104,8 @@ def test_only_the_graph_uses_torch_export() -> None:
 
 TWICE = set(
     """
-    Axis Block Entry Example Kind Layout Moments Net Network Outcome Reading Report
-    Settings Store Subject Value
+    Axis Example Layout Moments Network Outcome Reading
+    Settings Store Value
     """.split()
 )
 

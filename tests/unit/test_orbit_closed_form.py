@@ -19,7 +19,7 @@ from intertwine.orbit.closed_form import bring_onto
 from intertwine.orbit.evidence import _solve
 from intertwine.orbit.matrices import best_matrices, ranges
 from intertwine.orbit.same_graph import modules
-from intertwine.symmetry.scales import Kind, invert_gf2
+from intertwine.symmetry.scales import ScaleKind, invert_gf2
 
 
 class Net(nn.Module):
@@ -161,7 +161,7 @@ def test_matrices_of_deficient_rank_can_be_inverted() -> None:
 
 def test_scales_say_what_they_do_not_know() -> None:
     # Unknowns scaled by t, -t and s; s has no evidence.
-    kind = Kind(
+    kind = ScaleKind(
         np.array([[0, 1, 2]]), np.array([[1.0, 0], [-1, 0], [0, 1]]), np.array([[1, 0], [1, 0], [0, 1]])
     )
     log_scale, sign, known = _solve(

@@ -216,7 +216,8 @@ def test_the_command_lines(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     (folder / "s.yml").write_text(TEXT)
     assert main(["sweep", str(folder / "s.yml"), "-o", str(folder / "out"), "--jobs", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tasks"] == 6
-    command = ["zoo", "train", "mlp", "--seeds", "0-1", "--data", "digits", "--limit", "300", "--jobs", "1"]
+    command = ["zoo", "train", "mlp", "--seeds", "0-1", "--data", "digits", "--train-limit", "300"]
+    command += ["--jobs", "1"]
     assert main([*command, "--recipe", str(folder / "r.yml"), "-o", str(folder / "out")]) == 0
     assert "2 were done before" in capsys.readouterr().out  # the sweep has trained the very same networks
     zoo.read_weights(folder / "out" / "mlp-seed1.safetensors")

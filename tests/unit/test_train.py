@@ -182,7 +182,7 @@ def test_a_finished_run_is_not_run_again(digits: Splits, tmp_path: Path) -> None
 def test_a_folder_holds_one_run(change: dict[str, object], what: str, digits: Splits, tmp_path: Path) -> None:
     model = build_model("mlp", digits)
     train(model, digits, SMALL, tmp_path / "run")
-    arguments = {"recipe": SMALL, "folder": tmp_path / "run"} | change
+    arguments = {"recipe": SMALL, "out": tmp_path / "run"} | change
     with pytest.raises(InputError, match="another run") as caught:
         train(model, digits, **arguments)  # type: ignore[arg-type]
     assert what in caught.value.what

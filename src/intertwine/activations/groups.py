@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from intertwine.errors import InputError
+from intertwine.ir.groups import GENERAL, Group
 
 _GROUPS = {
     "none": "permutation",
@@ -68,8 +69,21 @@ class Intertwiner:
     at_one: float
 
     @property
-    def group(self) -> str:
-        """The human name of G_sigma."""
+    def group(self) -> Group:
+        """G_sigma, as a value that compares with the group of any axis.
+
+        >>> from intertwine.activations import intertwiner
+        >>> intertwiner("relu").group <= intertwiner("identity").group, str(intertwiner("relu").group)
+        (True, 'positive monomial')
+        """
+        if self.linear:
+            return Group(linear=GENERAL)
+        positive, sign = self.scalars in ("positive", "nonzero"), self.scalars in ("sign", "nonzero")
+        return Group(permutation=True, positive=int(positive), sign=int(sign))
+
+    @property
+    def group_text(self) -> str:
+        """G_sigma as Table 1 writes it."""
         return "GL(n)" if self.linear else _GROUPS[self.scalars]
 
     @property
@@ -119,10 +133,10 @@ class Intertwiner:
         if not bool(inside.all()):
             bad = float(values[~inside].flatten()[0])
             proof = next((str(c) for c in self.counterexamples if c.candidate != "linear"), "")
-            raise InputError(f"{bad:g} does not pass through {self.name}", where=self.group, so=proof)
+            raise InputError(f"{bad:g} does not pass through {self.name}", where=self.group_text, so=proof)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.group}, {self.phi_text}"
+        return f"{self.name}: {self.group_text}, {self.phi_text}"
 
 
 def check_e8(at_zero: float, at_one: float, n: int | None = None) -> bool:

@@ -46,14 +46,14 @@ def run(args: argparse.Namespace) -> None:
 
     found: list[Intertwiner] = [intertwiner(name) for name in args.names or names()]
     if args.json:
-        rows = [{**asdict(one), "group": one.group, "phi": one.phi_text} for one in found]
+        rows = [{**asdict(one), "group": one.group_text, "phi": one.phi_text} for one in found]
         print_json(_strict({"activations": rows, "gelu_xi_slope": xi_slope()}))
         return
     table = Table("activation", "group", "phi", "E.8", "counterexample", box=None, pad_edge=False)
     for one in found:
         proof = one.counterexamples[0] if one.counterexamples else None
         why = f"{proof.candidate}: {proof}" if proof else "none: all of GL(n) passes"
-        table.add_row(one.name, one.group, one.phi_text, "yes" if one.condition_e8 else "no", why)
+        table.add_row(one.name, one.group_text, one.phi_text, "yes" if one.condition_e8 else "no", why)
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console.width = 180  # a pipe has no width of its own: one row a line, for grep

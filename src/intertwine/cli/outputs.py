@@ -16,7 +16,7 @@ from intertwine.errors import InputError
 from intertwine.files import assert_can_write
 
 
-class Kind(Enum):
+class Written(Enum):
     """What a command writes: a file, a folder that it adds to, a folder that it replaces as a whole."""
 
     FILE, FOLDER, REPLACED = range(3)
@@ -24,28 +24,29 @@ class Kind(Enum):
 
 # (verb, argument) -> how it is written to; `out` of other verbs is a file
 OUTPUTS = {
-    ("align", "element"): Kind.FILE,
-    ("coverage", "markdown"): Kind.FILE,
-    ("explore", "save"): Kind.FOLDER,
-    ("merge", "out"): Kind.REPLACED,
-    ("merge", "page"): Kind.FILE,
-    ("merge", "plan"): Kind.FILE,
-    ("reproduce", "out"): Kind.FOLDER,
-    ("sweep", "out"): Kind.FOLDER,
-    ("train", "out"): Kind.FOLDER,
-    ("zoo", "out"): Kind.FOLDER,
-    ("agents", "zoo_out"): Kind.FOLDER,
+    ("align", "element"): Written.FILE,
+    ("combine", "page"): Written.FILE,
+    ("coverage", "markdown"): Written.FILE,
+    ("explore", "save"): Written.FOLDER,
+    ("merge", "out"): Written.REPLACED,
+    ("merge", "page"): Written.FILE,
+    ("merge", "plan"): Written.FILE,
+    ("reproduce", "out"): Written.FOLDER,
+    ("sweep", "out"): Written.FOLDER,
+    ("train", "out"): Written.FOLDER,
+    ("zoo", "out"): Written.FOLDER,
+    ("agents", "zoo_out"): Written.FOLDER,
 }
 _NAMES = ("zoo", "timm", "hf", "diffusers", "shipped")
 
 
-def kind_of(verb: str, name: str) -> Kind | None:
+def kind_of(verb: str, name: str) -> Written | None:
     """How an argument is written to; None for inputs and everything else.
 
     >>> kind_of("inspect", "out"), kind_of("inspect", "weights")
-    (<Kind.FILE: 0>, None)
+    (<Written.FILE: 0>, None)
     """
-    return OUTPUTS.get((verb, name), Kind.FILE if name == "out" else None)
+    return OUTPUTS.get((verb, name), Written.FILE if name == "out" else None)
 
 
 def assert_outputs(args: argparse.Namespace) -> None:
@@ -57,7 +58,7 @@ def assert_outputs(args: argparse.Namespace) -> None:
     intertwine.errors.InputError: w.pt would be written twice
       do   give each output its own name
     """
-    outputs: list[tuple[str, Kind]] = []
+    outputs: list[tuple[str, Written]] = []
     inputs: list[str] = []
     for name, value in vars(args).items():
         kind = kind_of(args.verb, name)
@@ -79,7 +80,7 @@ def assert_outputs(args: argparse.Namespace) -> None:
                     so="nothing was changed",
                     do="write to another place",
                 )
-        if kind is Kind.FILE:
+        if kind is Written.FILE:
             assert_can_write(out, parents=False)
         else:
             _assert_folder(out)
@@ -95,11 +96,11 @@ def _assert_folder(out: str) -> None:
         raise InputError(f"cannot write {out}: {there} may not be written to", do="choose another place")
 
 
-def _replaces(out: str, kind: Kind, path: str) -> bool:
+def _replaces(out: str, kind: Written, path: str) -> bool:
     """Whether writing to `out` would take away what is at `path`."""
-    if kind is Kind.REPLACED:
+    if kind is Written.REPLACED:
         return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(out))
-    return kind is Kind.FILE and os.path.isfile(path) and _is_same(path, out)
+    return kind is Written.FILE and os.path.isfile(path) and _is_same(path, out)
 
 
 def _paths(text: str) -> Iterator[str]:

@@ -46,6 +46,7 @@ RENAMED = {
     "--kind": "--kinds",
     "--inputs": "--limit",
     "--calibrate": "--train-limit",
+    "--limit": "--train-limit",  # where only the training data has one
     "--gigabytes": "--memory",
     "--test": "--data, and what is trained on --train-data",
 }

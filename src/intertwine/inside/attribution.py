@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from intertwine.files import replacing
 from intertwine.inside.classes import Agreement
+from intertwine.results import Result, Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +50,8 @@ class ClassView:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Attribution:
+@dataclass(frozen=True, eq=False, repr=False)
+class Attribution(Result):
     """Classes of an axis and what they see.
 
     found: how many classes there are (not all need be shown); dead: channels of the axis that are never
@@ -86,14 +87,18 @@ class Attribution:
             "classes": [view.to_dict() for view in self.classes],
         }
 
-    def page(self, **options: Any) -> Any:
-        """The HTML page (see `intertwine.report.attribute_page`)."""
-        from intertwine import page
-
-        return page(self, **options)
+    def tables(self) -> Sequence[Table]:
+        """A row a class."""
+        columns = ["class", "members", "alive", "inputs"]
+        rows = [
+            [k, list(view.members), view.alive, list(view.inputs)] for k, view in enumerate(self.classes)
+        ]  # fmt: skip
+        return [Table(f"{self.axis} ({self.group}) at {self.at}", columns, rows)]
 
     def save(self, path: str | Path) -> Path:
-        """Numbers and maps in one .npz file: `summary` (JSON), `class0/guided`, ..., `input7`."""
+        """Numbers and maps in one .npz file: `summary` (JSON), `class0/guided`, ...; or .html, .json."""
+        if Path(path).suffix in (".html", ".json"):
+            return super().save(path)
         arrays: dict[str, Any] = {"summary": np.array(json.dumps(self.to_dict()))}
         for k, view in enumerate(self.classes):
             arrays[f"class{k}/members"] = view.each

@@ -12,6 +12,7 @@ import numpy as np
 
 from intertwine.data.concept_set import CATEGORIES
 from intertwine.files import replacing
+from intertwine.results import Result
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +89,8 @@ class Reading:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Dissection:
+@dataclass(frozen=True, eq=False, repr=False)
+class Dissection(Result):
     """All readings of a network: layers x bases. groups: layer -> its own inferred group."""
 
     data: str
@@ -115,14 +116,10 @@ class Dissection:
             "readings": [r.to_dict() for r in self.readings],
         }
 
-    def page(self, **options: Any) -> Any:
-        """The HTML page (see `intertwine.report.dissect_page`)."""
-        from intertwine import page
-
-        return page(self, **options)
-
     def save(self, path: str | Path) -> Path:
-        """Every number as JSON."""
+        """The page (.html), or every number as JSON."""
+        if Path(path).suffix == ".html":
+            return super().save(path)
         with replacing(path) as beside:
             beside.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
         return Path(path)

@@ -24,7 +24,7 @@ from intertwine.orbit.scales import Slot, along, apply_factors
 from intertwine.orbit.state import State
 from intertwine.orbit.units import Spot, Unit, Weights
 from intertwine.symmetry.classes import mix
-from intertwine.symmetry.scales import Kind, invert_gf2
+from intertwine.symmetry.scales import ScaleKind, invert_gf2
 
 _NOTHING = 1e-20  # squared norms below this share of the largest hold no information
 
@@ -254,7 +254,7 @@ class Known:
 
 
 def _solve(
-    kind: Kind, a: np.ndarray, b: np.ndarray, ab: np.ndarray
+    kind: ScaleKind, a: np.ndarray, b: np.ndarray, ab: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(components, unknowns): log-scales, signs, and which of them the evidence determines.
 

@@ -224,11 +224,11 @@ def group_table(name: str, title: str, folder: Path, setting: Setting, progress:
 
     found = {activation: intertwiner(activation) for activation in TABLE1}
     claims = [
-        holds(a, TABLE1[a][0], f"{g.group}, {g.phi_text}", "the group found is that of the table",
-              str(g.group) == TABLE1[a][1], anywhere=True)
+        holds(a, TABLE1[a][0], f"{g.group_text}, {g.phi_text}", "the group found is that of the table",
+              g.group_text == TABLE1[a][1], anywhere=True)
         for a, g in found.items()
     ]  # fmt: skip
-    rows = [{"activation": a, "group": g.group, "phi": g.phi_text} for a, g in found.items()]
+    rows = [{"activation": a, "group": g.group_text, "phi": g.phi_text} for a, g in found.items()]
     return write_outcome(
         folder, name, title, {}, setting=setting, tables={"Groups": rows}, claims=claims,
         differs="The source derives the groups; here each is decided by evaluating the activation. x^d "

@@ -1,6 +1,6 @@
 """`verify` over whole libraries of models: one row a model, and the table made of them."""
 
-from intertwine.surveying.catalogues import Entry, catalogue, smallest_of_each
+from intertwine.surveying.catalogues import Described, catalogue, smallest_of_each
 from intertwine.surveying.covering import Coverage, coverage
 from intertwine.surveying.libraries import targets
 from intertwine.surveying.surveys import Row, survey
@@ -8,7 +8,7 @@ from intertwine.surveying.table import render
 
 __all__ = [
     "Coverage",
-    "Entry",
+    "Described",
     "Row",
     "catalogue",
     "coverage",

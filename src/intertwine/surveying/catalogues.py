@@ -22,7 +22,7 @@ KEEP_EVERY = 50  # models between two writes of the file
 
 
 @dataclass(frozen=True)
-class Entry:
+class Described:
     """One name of the library.
 
     ops: names of the ops that one forward pass calls; empty, with the error, if it needs numbers.
@@ -52,7 +52,7 @@ class _Ops(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def describe(spec: str) -> Entry:
+def describe(spec: str) -> Described:
     """Build one model on the meta device and run it once."""
     module, count, recorder = "", 0, _Ops()
     try:
@@ -65,15 +65,15 @@ def describe(spec: str) -> Entry:
                 source.model.eval()(*source.example, **source.kwargs)
     except Exception as error:  # whatever a third party's code does without numbers, it is only not described
         text = (str(error).splitlines() or [""])[0][:200]
-        return Entry(spec, module, count, (), f"{type(error).__name__}: {text}")
-    return Entry(spec, module, count, tuple(sorted(recorder.seen)))
+        return Described(spec, module, count, (), f"{type(error).__name__}: {text}")
+    return Described(spec, module, count, tuple(sorted(recorder.seen)))
 
 
 def catalogue(
     specs: Sequence[str], path: str | Path, progress: Callable[[], None] = lambda: None
-) -> list[Entry]:
+) -> list[Described]:
     """An entry for each model: read from `path`, or described and kept there."""
-    kept = Kept(path, Entry, "catalogue", "name")
+    kept = Kept(path, Described, "catalogue", "name")
     todo, found = [spec for spec in specs if spec not in kept.items], []
     for count, spec in enumerate(todo, start=1):
         found.append(describe(spec))
@@ -83,10 +83,10 @@ def catalogue(
     return [kept.items[spec] for spec in specs]
 
 
-def smallest_of_each(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> dict[str, str]:
+def smallest_of_each(entries: Iterable[Described], key: Callable[[Described], Any]) -> dict[str, str]:
     """Name -> the name with the fewest parameters among those with the same key.
 
-    >>> small, large = Entry("s", "m", 1, ("add",)), Entry("l", "m", 9, ("add",))
+    >>> small, large = Described("s", "m", 1, ("add",)), Described("l", "m", 9, ("add",))
     >>> smallest_of_each([large, small], lambda entry: entry.architecture)
     {'s': 's', 'l': 's'}
     """

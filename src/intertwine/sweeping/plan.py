@@ -16,7 +16,7 @@ from intertwine.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class Net:
+class Planned:
     """A network that the sweep trains."""
 
     model: str
@@ -53,16 +53,18 @@ def plan_sweep(sweep: Sweep) -> list[list[Task]]:
 
 def _train(
     sweep: Sweep, recipe: Recipe, data: dict[str, Any], model: str, seeds: Sequence[int]
-) -> Iterator[Net]:
+) -> Iterator[Planned]:
     """The networks of one architecture."""
     inputs = {**data, "model": model, "code": _code(model), "recipe": replace(recipe, about="").to_dict()}
     inputs |= {"classes": sweep.train.classes, "limit": sweep.train.limit}
     for seed in seeds:
         task = Task.of("train", {**inputs, "seed": seed}, label=f"train {model} seed {seed}")
-        yield Net(model, seed, task)
+        yield Planned(model, seed, task)
 
 
-def _compare(data: dict[str, Any], part: ComparePart, a: Net, b: Net) -> tuple[list[Task], list[Task]]:
+def _compare(
+    data: dict[str, Any], part: ComparePart, a: Planned, b: Planned
+) -> tuple[list[Task], list[Task]]:
     """Moments of every shard, then the measures that read their sum; and those that need kernels."""
     from intertwine.comparing.measures import find_measure
 
@@ -96,11 +98,11 @@ def cut(count: int, parts: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def _sides(a: Net, b: Net) -> dict[str, Any]:
+def _sides(a: Planned, b: Planned) -> dict[str, Any]:
     return {**_side(a), **{f"{key}_b": value for key, value in _side(b).items()}}
 
 
-def _side(net: Net) -> dict[str, Any]:
+def _side(net: Planned) -> dict[str, Any]:
     return {"model": net.model, "seed": net.seed}
 
 

@@ -58,7 +58,7 @@ Work = Callable[[Mapping[str, Any], Sequence[Need], Path], list[Row]]
 
 
 @dataclass(frozen=True)
-class Kind:
+class TaskKind:
     """What a kind of task does, which edition of its code, and the files that it leaves to others."""
 
     name: str
@@ -72,7 +72,7 @@ class Kind:
         return self.work.__module__
 
 
-_KINDS: dict[str, Kind] = {}
+_KINDS: dict[str, TaskKind] = {}
 
 
 def task_kind(name: str, *, version: int, files: Sequence[str] = ()) -> Callable[[Work], Work]:
@@ -84,13 +84,13 @@ def task_kind(name: str, *, version: int, files: Sequence[str] = ()) -> Callable
     def register(work: Work) -> Work:
         if name in _KINDS:
             raise InputError(f"the task kind {name!r} exists already")
-        _KINDS[name] = Kind(name, version, work, tuple(files))
+        _KINDS[name] = TaskKind(name, version, work, tuple(files))
         return work
 
     return register
 
 
-def find_kind(name: str, home: str = "") -> Kind:
+def find_kind(name: str, home: str = "") -> TaskKind:
     """A registered kind; `home` is imported first where the kind is not known yet."""
     import intertwine.sweeping.kinds  # noqa: F401  (the package's own kinds register themselves)
 

@@ -35,7 +35,9 @@ class Inspection(Result):
         }
 
     def __repr__(self) -> str:
-        return f"Inspection({self.symmetry!r})"
+        frozen = sum(bool(axis.frozen_because) for axis in self.symmetry.axes)
+        proved = "not proved" if self.symmetry.proof is None else "proved"
+        return f"Inspection({len(self.symmetry.axes)} axes, {frozen} frozen, {proved})"
 
     def tables(self) -> Sequence[Table]:
         """A row an axis."""

@@ -18,7 +18,7 @@ from intertwine.symmetry.colours import mix
 
 
 @dataclass(frozen=True)
-class Kind:
+class ScaleKind:
     """Components that are alike: row k of `scales` are the unknowns of component k in one common order.
 
     real: (unknowns, r) basis of the null space; sign: the same over GF(2).
@@ -33,7 +33,7 @@ class Kind:
 class Scalings:
     """All rescalings. component: scale -> number of its component; kind: component -> index of its kind."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ScaleKind, ...]
     component: Ids
     kind: Ids
     kind_of: Ids
@@ -78,7 +78,7 @@ def solve_scales(ledger: Ledger) -> Scalings:
         scales = members[offset[alike][:, None] + np.arange(sizes[r])]
         system = [(ledger.equations[e], row) for row, e in _rows_of(rows, term_of, first[r], last[r])]
         real, sign = _null_spaces(system, int(sizes[r]))
-        kinds.append(Kind(scales, real, sign))
+        kinds.append(ScaleKind(scales, real, sign))
     return Scalings(tuple(kinds), component, kind, kind[component], row_of_component[component], local)
 
 

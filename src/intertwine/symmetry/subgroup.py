@@ -17,7 +17,7 @@ from scipy.sparse import coo_array, csr_array
 
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.axes import Axis
-from intertwine.symmetry.scales import Kind, null_space, null_space_gf2
+from intertwine.symmetry.scales import ScaleKind, null_space, null_space_gf2
 from intertwine.symmetry.symmetry import Symmetry
 from intertwine.symmetry.transform import PARTS, Element, sample
 
@@ -28,7 +28,7 @@ class Subgroup:
     the channels of those in `held` keep their places. whole: nothing is held."""
 
     symmetry: Symmetry
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ScaleKind, ...]
     axes: tuple[Axis, ...]
     held: frozenset[str]
     whole: bool
@@ -86,7 +86,7 @@ def find_subgroup(symmetry: Symmetry, hold: Collection[str] = ()) -> Subgroup:
     return Subgroup(symmetry, kinds, axes, held, False)
 
 
-def _hold(kind: Kind, local: Ids) -> Kind:
+def _hold(kind: ScaleKind, local: Ids) -> ScaleKind:
     """The rescalings of a kind that leave some of its scales at one."""
     if not len(local):
         return kind
@@ -94,7 +94,7 @@ def _hold(kind: Kind, local: Ids) -> Kind:
         {i: Fraction(c).limit_denominator(10**6) for i, c in enumerate(row) if c} for row in kind.real[local]
     ]
     odd = [set(np.flatnonzero(row).tolist()) for row in kind.sign[local] % 2]
-    return Kind(
+    return ScaleKind(
         kind.scales,
         kind.real @ null_space(rows, kind.real.shape[1]),
         kind.sign @ null_space_gf2(odd, kind.sign.shape[1]) % 2,

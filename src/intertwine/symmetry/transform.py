@@ -23,7 +23,7 @@ from intertwine.errors import InputError
 from intertwine.files import write_tensors
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.colours import mix
-from intertwine.symmetry.scales import Kind
+from intertwine.symmetry.scales import ScaleKind
 from intertwine.symmetry.structure import Structure
 
 PARTS = ("permutation", "scale", "sign", "linear")
@@ -167,7 +167,7 @@ def sample(
     spread: float = 0.4,
     *,
     held: Ids | None = None,
-    kinds: Sequence[Kind] | None = None,
+    kinds: Sequence[ScaleKind] | None = None,
 ) -> Element:
     """A random element: uniform permutations, log-normal scales of width `spread`, fair signs, matrices.
 
@@ -240,7 +240,7 @@ def sample_scales(
     rng: np.random.Generator,
     spread: float,
     signs: bool,
-    kinds: Sequence[Kind] | None = None,
+    kinds: Sequence[ScaleKind] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Random solutions of the scale equations, as log-scale and sign of every position."""
     total = len(structure.scalings.kind_of)

@@ -43,7 +43,7 @@ class Attention(nn.Module):
         return out
 
 
-class Block(nn.Module):
+class CctBlock(nn.Module):
     """x = norm1(x + attention(pre_norm(x))); x + linear2(gelu(linear1(x)))."""
 
     def __init__(self, width: int, heads: int, ratio: int, dropout: float) -> None:
@@ -73,7 +73,7 @@ class CCT(nn.Module):
         self.pool = nn.MaxPool2d(3, 2, 1)
         tokens = math.ceil(size / 2) ** 2
         self.register_buffer("positions", sinusoids(tokens, width))
-        self.blocks = nn.Sequential(*(Block(width, heads, 2, dropout) for _ in range(depth)))
+        self.blocks = nn.Sequential(*(CctBlock(width, heads, 2, dropout) for _ in range(depth)))
         self.norm = nn.LayerNorm(width)
         self.attention_pool = nn.Linear(width, 1)
         self.fc = nn.Linear(width, classes)
