@@ -38,7 +38,7 @@ class Experts(nn.Module):
 def assert_experts_move(symmetry: Symmetry) -> None:
     assert not symmetry.unknown_ops
     assert symmetry.axis("up").group.name == "positive monomial" and symmetry.axis("up").size == 32
-    stream = symmetry.axis("first")
+    stream = next(a for a in symmetry.axes if ("first.weight", 0) in [(m.param, m.dim) for m in a.members])
     assert {"up", "down", "router.weight", "last.weight"} <= {m.param for m in stream.members}
     assert stream.group.name == "general linear"
 
