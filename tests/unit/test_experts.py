@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import Symmetry, trace, verify, zoo
-from intertwine.data.vision_shim import prepare
+from intertwine.vision_shim import prepare
 
 
 class Experts(nn.Module):

@@ -30,7 +30,7 @@ def extreme(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     dims, keepdim = _dims_argument(ctx, args, kwargs)
     # Order 0 counts the entries that are not 0, whatever their size.
     order = (args[0] if args else kwargs.get("ord", kwargs.get("p", 2))) if "norm" in ctx.op else None
-    how = {0: "opaque", 2: "length"}.get(order, "max") if isinstance(order, (int, float)) else "max"
+    how = "opaque" if order == 0 else "length" if order == 2 else "max"
     return ctx.reduce(x, dims_of(x, dims), keepdim, how)
 
 
