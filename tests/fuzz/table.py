@@ -159,6 +159,13 @@ LOOKUPS = """
     {a}.index_fill({d}, torch.tensor([0]), 0.0)
     {a}.scatter({d}, {b}.argmax({d}, keepdim=True), 0.5)
     {a}.scatter_add({d}, {b}.argsort({d}), {b})
+    {a}.scatter_add({d}, torch.tensor({list}).remainder({n}).view({view}).expand({a}.shape), {b})
+    torch.zeros_like({a}).scatter({d}, torch.arange({n}).flip(0).view({view}).expand({a}.shape), {b})
+    {a}.scatter_reduce({d}, torch.arange({n}).flip(0).view({view}).expand({a}.shape), {b}, 'amax')
+    {a}.scatter_reduce({d}, torch.arange({n}).flip(0).view({view}).expand({a}.shape), {b}, 'mean')
+    {a}.scatter({d}, torch.zeros_like({a}, dtype=torch.long), {b})
+    torch.gather({a}, {d}, {i}.remainder({n}).expand({a}.shape))
+    {a}.cummin({d}).values
     {a}.index_put((torch.tensor([0]),), {b}[:1])
     {a}.masked_scatter({m}, {b})
     {a}[:, {a}[0].argmax(-1)]
@@ -362,6 +369,12 @@ CONTRACTIONS = """
     torch.addmm(<nn.Parameter(torch.empty({w}))>, {a}, <nn.Parameter(torch.empty({a}.shape[1], {w}))>)
     torch.outer({a}.mean(0), {b}.mean(0)).flatten() + {a}.new_zeros({a}.shape[0], 1)
     torch.cdist({a}, {b})
+    torch.cdist({a}, {b}, p=1.0)
+    torch.cdist({L}({a}), {L}({b}))
+    torch.kron({a}, {b})
+    {a} / {a}.norm(dim={d}, keepdim=True)
+    F.normalize({L}({a}), dim=-1) @ {W}.t()
+    F.fold({a}.flatten(2), (2, {a}.shape[-1] + 1), (2, 2)) if {a}.dim() > 2 else {a}
     F.cosine_similarity({a}, {b}, dim={d}).unsqueeze({d}) * {a}
     F.scaled_dot_product_attention({a}, {b}, {c})
     F.scaled_dot_product_attention({a}, {a}, {a})
@@ -377,6 +390,15 @@ CONTRACTIONS = """
     <nn.MultiheadAttention({a}.shape[-1], 2, batch_first=True)>({a}, {a}, {a}, need_weights=False)[0]
     <nn.MultiheadAttention({a}.shape[-1], 2, batch_first=True)>({a}, {b}, {b})[0]
     <nn.MultiheadAttention({a}.shape[-1], 1, batch_first=True)>({a}, {a}, {a})[1]
+    <nn.LSTM({a}.shape[-1], {w}, batch_first=True)>({a})[0]
+    <nn.LSTM({a}.shape[-1], {w}, bidirectional=True, batch_first=True)>({a})[1][1].flatten(0, 1)
+    <nn.LSTM({a}.shape[-1], {w}, 2)>({a})[0]
+    <nn.GRU({a}.shape[-1], {w}, bidirectional=True, batch_first=True)>({a})[0]
+    <nn.GRU({a}.shape[-1], {a}.shape[-1], batch_first=True)>({a}, {b}[None, :, 0].contiguous())[0]
+    <nn.RNN({a}.shape[-1], {w}, nonlinearity='relu', batch_first=True)>({a})[0]
+    <nn.RNN({a}.shape[-1], {w}, 2, batch_first=True)>({a})[1][-1]
+    <nn.GRUCell({a}.shape[-1], {b}.shape[-1])>({a}, {b})
+    <nn.LSTMCell({a}.shape[-1], {w})>({a})[1]
     <nn.Conv1d({a}.shape[1], {w}, 3, padding=1)>({a})
     <nn.Conv1d({a}.shape[1], {w}, 1)>({a})
     <nn.Conv1d({a}.shape[1], 2 * {a}.shape[1], 1, groups={a}.shape[1])>({a})

@@ -225,12 +225,13 @@ class Lstm(nn.Module):
         return self.head(F.relu(self.last(self.lstm(self.embed(x))[0])))
 
 
-def test_an_lstm_is_frozen_with_a_reason_and_the_rest_is_not() -> None:
+def test_an_lstm_moves_its_state_and_what_is_before_it() -> None:
     symmetry = traced(Lstm(), torch.randn(2, 4, 5))
-    if "aten.lstm.input" in symmetry.unknown_ops:
-        assert symmetry.unknown_ops["aten.lstm.input"] == "lstm"
-        frozen = [a for a in symmetry.axes if any("lstm" in m.param for m in a.members)]
-        assert frozen and all("no rule for aten.lstm.input at lstm" in a.frozen_because for a in frozen)
+    assert not symmetry.unknown_ops
+    read = ("lstm.weight_hh_l0", 1)
+    state = next(a for a in symmetry.axes if read in [(m.param, m.dim) for m in a.members])
+    assert state.group.name == "signed permutation" and state.size == 9
+    assert symmetry.axis("embed").group.name == "general linear"
     assert symmetry.axis("last").group.name == "positive monomial"
 
 

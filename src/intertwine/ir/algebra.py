@@ -296,7 +296,8 @@ class Algebra:
         return out
 
     def reduce(self, value: Value, dims: Sequence[int], keepdim: bool, how: str = "linear") -> Value:
-        """Sum over dimensions; how = linear (sum, mean), max (max, min, norms), opaque (std, logsumexp)."""
+        """Sum over dimensions; how = linear (sum, mean), max (max, min, norms), length (which O(n) keeps),
+        opaque (std, logsumexp)."""
         rank = len(value.dims)
         gone = {d % rank for d in dims}
         axes = {a for d in gone for a in value.dims[d]}
@@ -305,7 +306,8 @@ class Algebra:
             rest = [a for a in factor.axes if a not in axes]
             if len(rest) < len(factor.axes):
                 self.ledger.zero(factor.scale)
-                self.ledger.mark(factor.ids, ANY_NONLINEAR | UNMERGEABLE)
+                turns = how == "length" and not rest
+                self.ledger.mark(factor.ids, (NONLINEAR if turns else ANY_NONLINEAR) | UNMERGEABLE)
                 if rest:
                     ids = project(self.ledger, factor, rest)
                     factors.append(Factor(tuple(rest), ids, zero_scale(ids.shape)))

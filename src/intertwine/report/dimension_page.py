@@ -45,7 +45,7 @@ def number_rows(result: Dimension) -> list[list[Any]]:
         ["calls of the model", result.inputs],
         ["orbit's tangents outside the null space", f"{result.error:.1e}"],
     ]
-    return [[what, value] for what, value in rows if not (what.startswith("of them") and not value)]
+    return [row for row in rows if result.statistics or not row[0].startswith("of them")]
 
 
 def dimension_page(result: Dimension, *, facts: Mapping[str, Any] | None = None) -> Page:

@@ -1,6 +1,6 @@
 """One rule an op. Importing this package fills the table."""
 
-from intertwine.rules import attention, conv, linear, norm, pointwise, reduce, shape
+from intertwine.rules import attention, conv, linear, lookup, norm, pointwise, recurrent, reduce, shape
 from intertwine.rules.registry import RULES, Context, Rule, facts, find_rule, rule
 
 __all__ = [
@@ -12,8 +12,10 @@ __all__ = [
     "facts",
     "find_rule",
     "linear",
+    "lookup",
     "norm",
     "pointwise",
+    "recurrent",
     "reduce",
     "rule",
     "shape",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from intertwine.activations import intertwiner
-from intertwine.ir.value import Axis, Value
+from intertwine.ir.value import Axis, Value, fixed
 from intertwine.rules import moments
 from intertwine.rules.registry import Context, rule
 
@@ -183,6 +183,24 @@ def im2col(ctx: Context, x: Value, kernel: Sequence[int], *args: object) -> Valu
     window = int(np.prod(list(kernel)))
     inner = (Axis(window),) if window > 1 else ()
     return x.with_dims((*x.dims[:-1], x.dims[-1] + inner, (Axis(ctx.shape[-1]),)))
+
+
+@rule("col2im.default")
+def col2im(ctx: Context, x: Value, size: Sequence[int], kernel: Sequence[int], *args: object) -> Value:
+    """fold: (n, c * window, places) -> (n, c, h, w), windows summed; linear in c."""
+    window = int(np.prod(list(kernel)))
+    *batch, wide, places = x.shape
+    k = len(batch)
+    x = ctx.fix(ctx.reshape(x, (*batch, wide // window, window, places)), PIXELS, (k + 1, k + 2))
+    return x.with_dims((*x.dims[: k + 1], *fixed(tuple(ctx.shape[-2:])).dims))
+
+
+@rule("grid_sampler.default", "grid_sampler_2d.default", "grid_sampler_3d.default")
+def grid_sampler(ctx: Context, x: Value, grid: Value, *args: object) -> Value:
+    """Pixels at places that a grid says: linear in every channel."""
+    ctx.fix(grid, "places of pixels")
+    x = ctx.fix(x, PIXELS, [0, *range(2, len(x.dims))])
+    return x.with_dims((*fixed(ctx.shape[:1]).dims, x.dims[1], *fixed(ctx.shape[2:]).dims))
 
 
 @rule("pixel_shuffle.default")

@@ -519,3 +519,119 @@ examples(["argmax.default", "argmin.default"], lambda f: lambda h: h.relu() * f(
 examples(
     ["cumsum.default", "cumprod.default", "logcumsumexp.default"], lambda f: lambda h: f(torch.relu(h), 1)
 )
+examples(["cummax.default", "cummin.default"], lambda f: lambda h: f(h, 1)[0])
+example("diff.default", lambda h: aten.diff.default(h, 1, 1))
+
+# -- picked and put by an index ----------------------------------------------------------------------------
+
+
+def places(*rows: int) -> Tensor:
+    """Places along the tokens, the same in every channel."""
+    return torch.tensor(rows).view(1, -1, 1)
+
+
+example("gather.default", lambda h: aten.gather.default(h, 1, places(2, 0).expand(2, 2, 8)))
+examples(
+    ["scatter.src", "scatter_add.default"],
+    lambda f: lambda h: f(h, 1, places(2, 0).expand(2, 2, 8), h.relu()),
+)
+example("scatter.value", lambda h: aten.scatter.value(h, 1, places(2).expand(2, 1, 8), 0))
+example(
+    "scatter.reduce", lambda h: aten.scatter.reduce(h, 1, places(2).expand(2, 1, 8), h.relu(), reduce="add")
+)
+example(
+    "scatter.value_reduce",
+    lambda h: aten.scatter.value_reduce(h, 1, places(2).expand(2, 1, 8), 2.0, reduce="multiply"),
+)
+example(
+    "scatter_reduce.two",
+    lambda h: aten.scatter_reduce.two(h, 1, places(2, 0).expand(2, 2, 8), h.relu(), "mean"),
+)
+examples(
+    ["index_add.default", "index_copy.default"],
+    lambda f: lambda h: f(h, 1, torch.tensor([2, 0]), h[:, :2].relu()),
+)
+example("index_fill.int_Scalar", lambda h: aten.index_fill.int_Scalar(h, 1, torch.tensor([2]), 0))
+example("one_hot.default", lambda h: aten.one_hot.default((h > 0).long(), 2)[..., 1] * h.relu())
+example("topk.default", lambda h: aten.topk.default(h, 2, 1)[0])
+examples(["sort.default"], lambda f: lambda h: f(h, 1)[0])
+example("sort.stable", lambda h: aten.sort.stable(h, stable=True, dim=1)[0])
+example("argsort.default", lambda h: h.relu() * aten.argsort.default(h, 1))
+example("argsort.stable", lambda h: h.relu() * aten.argsort.stable(h, stable=True, dim=1))
+examples(
+    ["_embedding_bag.default", "_embedding_bag_forward_only.default"],
+    lambda f: lambda h, w: h + f(w, torch.tensor([0, 3, 1]), torch.tensor([0, 2]))[0][:, None],
+    params=((9, 8),),
+)
+example("diagonal.default", lambda h: aten.diagonal.default(h.relu(), 0, 0, 1).t()[:, None] * h)
+example("diagonal_copy.default", lambda h: aten.diagonal_copy.default(h.relu(), 0, 0, 1).t()[:, None] * h)
+
+# -- products and distances --------------------------------------------------------------------------------
+
+example("bilinear.default", lambda h, w: aten.bilinear.default(h, h, w, None), params=((9, 8, 8),), out=9)
+example("kron.default", lambda h, p: aten.kron.default(h, p), params=((1, 1, 4),), out=32)
+example(
+    "cosine_similarity.default",
+    lambda h, p: h * aten.cosine_similarity.default(h, p, -1)[..., None],
+    params=((8,),),
+)
+examples(
+    ["cdist.default", "_cdist_forward.default"],
+    lambda f: lambda h, p: f(h, p.expand(2, 9, 8), 2.0, None),
+    params=((9, 8),),
+    out=9,
+)
+example(
+    "col2im.default",
+    lambda h: aten.col2im.default(h.flatten(2), [5, 4], [2, 2], [1, 1], [0, 0], [1, 1]).repeat(1, 4, 1, 1),
+    pixels=(3, 4),
+    channels_last=False,
+)
+examples(
+    ["grid_sampler.default", "grid_sampler_2d.default"],
+    lambda f: lambda h: f(h, torch.linspace(-1, 1, 24, dtype=h.dtype).view(2, 2, 3, 2), 0, 0, False),
+    **image,
+)
+example(
+    "grid_sampler_3d.default",
+    lambda h: aten.grid_sampler_3d.default(
+        h, torch.linspace(-1, 1, 72, dtype=h.dtype).view(2, 2, 3, 2, 3), 0, 0, False
+    ),
+    **volume,
+)
+
+# -- recurrent layers --------------------------------------------------------------------------------------
+
+
+def gates(count: int) -> dict[str, Any]:
+    """The weights of a recurrent layer of 6 units with so many gates."""
+    wide = 6 * count
+    return {"params": ((wide, 8), (wide, 6), (wide,), (wide,)), "out": 6}
+
+
+def blank(h: Tensor, layers: int = 1) -> Tensor:
+    """A state to start from."""
+    return h.new_zeros(layers, 2, 6)
+
+
+example(
+    "lstm.input",
+    lambda h, *w: aten.lstm.input(h, [blank(h)] * 2, list(w), True, 1, 0.0, False, False, True)[0],
+    **gates(4),
+)
+for op, count in (("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)):
+    examples(
+        [f"{op}.input"],
+        lambda f: lambda h, *w: f(h, blank(h), list(w), True, 1, 0.0, False, False, True)[0],
+        **gates(count),
+    )
+    examples(
+        [f"{op}_cell.default"],
+        lambda f: lambda h, *w: f(h[:, 0], blank(h)[0], *w)[:, None],
+        **gates(count),
+    )
+example(
+    "lstm_cell.default",
+    lambda h, *w: aten.lstm_cell.default(h[:, 0], [blank(h)[0]] * 2, *w)[0][:, None],
+    **gates(4),
+)

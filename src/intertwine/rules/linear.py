@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 from intertwine.ir.value import Value, fixed
 from intertwine.rules import moments
@@ -68,3 +70,62 @@ def einsum(ctx: Context, spec: str, operands: Sequence[Value], **_: object) -> V
             ctx.fix(value, "einsum takes a diagonal")
         return fixed(ctx.shape)
     return ctx.einsum(",".join(filled) + "->" + out.replace("...", most), *operands)
+
+
+@rule("bilinear.default", contracts=True)
+def bilinear(ctx: Context, left: Value, right: Value, weight: Value, bias: Value | None = None) -> Value:
+    """sum_ij w[o, i, j] x[i] y[j] + b[o]: both inputs cancel against the weight."""
+    for dim, role in enumerate(("out", "in", "in")):
+        ctx.role(weight, dim, role)
+    batch = LETTERS[: len(left.dims) - 1]
+    out = ctx.einsum(f"{batch}x,zxy,{batch}y->{batch}z", left, weight, right)
+    return out if bias is None else ctx.add(out, bias)
+
+
+@rule("kron.default")
+def kron(ctx: Context, a: Value, b: Value) -> Value:
+    """a[i] b[k] at (i k), in every dimension."""
+    rank = max(len(a.dims), len(b.dims))
+    a, b = (v.with_dims(((),) * (rank - len(v.dims)) + v.dims) for v in (a, b))
+    left, right = LETTERS[:rank], LETTERS[rank : 2 * rank]
+    out = ctx.einsum(f"{left},{right}->{''.join(map(''.join, zip(left, right, strict=True)))}", a, b)
+    return ctx.reshape(out, [math.prod(out.shape[2 * k : 2 * k + 2]) for k in range(rank)])
+
+
+@rule("_grouped_mm.default", "transformers.grouped_mm_fallback.default")
+def grouped_mm(
+    ctx: Context, a: Value, b: Value, offsets: Value | None = None, bias: Value | None = None, *args: Any,
+    **kwargs: Any,
+) -> Value:  # fmt: skip
+    """Rows times the matrix of their group (expert): groups are fixed, all are acted on alike."""
+    if offsets is not None:
+        ctx.fix(offsets, "bounds of groups")
+    if len(a.dims) != 2 or len(b.dims) != 3 or bias is not None:
+        for value in (a, b, bias):
+            if value is not None:
+                ctx.fix(value, "a product in groups of another kind")
+        return fixed(ctx.shape)
+    ctx.role(b, 1, "in")
+    ctx.role(b, 2, "out")
+    a, b = ctx.fix(a, "rows lie in groups", [0]), ctx.fix(b, "tokens are routed to experts", [0])
+    return ctx.einsum("yx,xz->yz", a, b.with_dims(b.dims[1:]))
+
+
+@rule("cosine_similarity.default")
+def cosine_similarity(ctx: Context, a: Value, b: Value, dim: int = 1, eps: float = 1e-8) -> Value:
+    """a . b / |a| |b|: both may be turned alike."""
+    rank = max(len(a.dims), len(b.dims))
+    a, b = (v.with_dims(((),) * (rank - len(v.dims)) + v.dims) for v in (a, b))
+    dim %= rank
+    a, b = (ctx.normalize(v, [dim], rotation=True) for v in (a, b))
+    letters = LETTERS[:rank]
+    return ctx.einsum(f"{letters},{letters}->{letters.replace(letters[dim], '')}", a, b)
+
+
+@rule("cdist.default", "_cdist_forward.default")
+def cdist(ctx: Context, a: Value, b: Value, p: float = 2.0, *args: Any) -> Value:
+    """|a_i - b_j|: both may be turned alike for p = 2, exchanged for every p."""
+    left = a.with_dims((*a.dims[:-1], (), a.dims[-1]))
+    right = b.with_dims((*b.dims[:-2], (), *b.dims[-2:]))
+    apart = ctx.add(left, right)
+    return ctx.reduce(apart, [len(apart.dims) - 1], False, "length" if p == 2 else "max" if p else "opaque")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from intertwine.ir.value import Value
+from intertwine.activations import intertwiner
+from intertwine.ir.value import Factor, Value, fixed, zero_scale
 from intertwine.rules import moments
 from intertwine.rules.registry import Context, dims_of, rule
 
@@ -27,8 +29,9 @@ def extreme(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     """max, min, norms: positive scales of the other dimensions pass."""
     dims, keepdim = _dims_argument(ctx, args, kwargs)
     # Order 0 counts the entries that are not 0, whatever their size.
-    counts = "norm" in ctx.op and (args[0] if args else kwargs.get("ord")) == 0
-    return ctx.reduce(x, dims_of(x, dims), keepdim, "opaque" if counts else "max")
+    order = (args[0] if args else kwargs.get("ord", kwargs.get("p", 2))) if "norm" in ctx.op else None
+    how = "opaque" if order == 0 else "length" if order == 2 else "max"
+    return ctx.reduce(x, dims_of(x, dims), keepdim, how)
 
 
 @rule("max.dim", "min.dim", "median.dim")
@@ -77,6 +80,32 @@ def position(ctx: Context, x: Value, dim: int | None = None, keepdim: bool = Fal
     """Where the largest entry is: the dimension is fixed."""
     dims = dims_of(x, dim)
     return ctx.reduce(ctx.fix(x, "its largest position is taken", dims), dims, keepdim, "opaque")
+
+
+@rule("diff.default")
+def diff(
+    ctx: Context,
+    x: Value,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Value | None = None,
+    append: Value | None = None,
+) -> Value:
+    """Differences of neighbours: the dimension is fixed, the others are linear."""
+    dim %= len(x.dims)
+    parts = [v for v in (prepend, x, append) if v is not None]
+    parts = [ctx.fix(v, "neighbours are subtracted", [dim]) for v in parts]
+    flat = [v.with_dims((*v.dims[:dim], (), *v.dims[dim + 1 :])) for v in parts]
+    out = ctx.add(*flat) if len(flat) > 1 else flat[0]
+    return replace(out, dims=(*out.dims[:dim], *fixed(ctx.shape[dim : dim + 1]).dims, *out.dims[dim + 1 :]))
+
+
+@rule("cummax.default", "cummin.default")
+def cumulative_extreme(ctx: Context, x: Value, dim: int) -> tuple[Value, Value]:
+    """Running maxima and where they are: the dimension is fixed, the others take positive scales."""
+    out = ctx.pointwise(ctx.fix(x, "taken in order", [dim % len(x.dims)]), intertwiner("relu"))
+    plain = tuple(Factor(f.axes, f.ids, zero_scale(f.ids.shape)) for f in out.factors)
+    return out, replace(out, factors=plain)
 
 
 @rule("cumsum.default", "cumprod.default", "logcumsumexp.default")

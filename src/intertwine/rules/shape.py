@@ -267,6 +267,15 @@ def triangle(ctx: Context, x: Value, *args: Any) -> Value:
     return ctx.fix(x, "a triangle is cut out", [rank - 2, rank - 1])
 
 
+@rule("diagonal.default", "diagonal_copy.default")
+def diagonal(ctx: Context, x: Value, offset: int = 0, a: int = 0, b: int = 1) -> Value:
+    """Entries at equal places of two dimensions, which are fixed; the others pass."""
+    a, b = a % len(x.dims), b % len(x.dims)
+    x = ctx.fix(x, "its diagonal is taken", [a, b])
+    kept = tuple(d for i, d in enumerate(x.dims) if i not in (a, b))
+    return x.with_dims((*kept, *fixed(ctx.shape[-1:]).dims))
+
+
 @rule("slice_scatter.default")
 def slice_scatter(
     ctx: Context,

@@ -2,7 +2,7 @@
 
 A rank is where the singular values fall: r maximises sigma_r / sigma_(r+1), and that ratio, the *gap*, says
 how sure it is. Rows and columns are brought to length 1 first, which changes no rank and takes out
-differences of units; a null vector v of the scaled matrix is v times the scale in the original coordinates.
+differences of units; a null vector of the scaled matrix, divided by the lengths, is one of the original.
 """
 
 from __future__ import annotations

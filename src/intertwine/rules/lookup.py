@@ -1,0 +1,148 @@
+"""Ops that pick and put entries by an index. Where it says the same for all channels they pass; along the
+dimension that it points into, positions matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from intertwine.activations import intertwiner
+from intertwine.ir.value import Axis, Factor, Value, constant, fixed, zero_scale
+from intertwine.rules.registry import Context, is_value, rule
+
+POINTED = "an index points into it"
+
+
+def _with_sizes(value: Value, sizes: Mapping[int, int]) -> Value:
+    """The value with dimensions on which nothing lies in other sizes, their positions all different."""
+    dims = list(value.dims)
+    for dim, size in sizes.items():
+        dims[dim] = (Axis(size),) if size > 1 else ()
+    return replace(value, dims=tuple(dims), zero=False)
+
+
+def _flat(value: Value, *dims: int) -> Value:
+    """The value with dimensions on which nothing lies of size 1."""
+    return value.with_dims(() if d in dims else dim for d, dim in enumerate(value.dims))
+
+
+@rule("gather.default")
+def gather(ctx: Context, x: Value, dim: int, index: Value, **_: Any) -> Value:
+    """x[index[i, c], c]: channels pass where the index is the same for all, or moves with them."""
+    if not x.dims:
+        return x
+    dim %= len(x.dims)
+    x, index = ctx.fix(x, POINTED, [dim]), ctx.opaque(ctx.fix(index, "used as an index", [dim]))
+    for d, size in enumerate(index.shape):
+        if d != dim and size < x.shape[d]:
+            x = ctx.take(x, d, np.arange(size))
+    return ctx.multiply(_with_sizes(index, {dim: index.shape[dim]}), _flat(x, dim))
+
+
+@rule(
+    "scatter.src", "scatter.value", "scatter_add.default", "scatter.reduce", "scatter.value_reduce",
+    "scatter_reduce.two",
+)  # fmt: skip
+def scatter(
+    ctx: Context, x: Value, dim: int, index: Value, source: Any = None, *args: Any, **kwargs: Any
+) -> Value:
+    """x with entries put where an index says; both are scaled alike, and not at all unless it only adds."""
+    if not x.dims:
+        return ctx.opaque(x, *([source] if is_value(source) else []))
+    dim %= len(x.dims)
+    shape = x.shape
+    source = kwargs.get("src", kwargs.get("value", source))
+    source = source if is_value(source) else constant((1,) * len(shape), zero=source == 0)
+    held = {d for d, size in enumerate(index.shape) if size != shape[d]}
+    held |= {d for d, size in enumerate(source.shape) if size not in (1, index.shape[d])} | {dim}
+    x, index, source = (
+        _flat(ctx.fix(v, POINTED, [d for d in held if v.dims[d]]) if v.dims else v, *held)
+        for v in (x, ctx.opaque(index), source)
+    )
+    out = ctx.add(x, source)
+    how = kwargs.get("reduce", args[0] if args else None)
+    if "reduce" in ctx.op and how not in ("sum", "mean", "add"):
+        out = ctx.opaque(out)
+    out = ctx.expand(ctx.multiply(index, out), [1 if d in held else n for d, n in enumerate(shape)])
+    return _with_sizes(out, {d: shape[d] for d in held})
+
+
+@rule("index_add.default", "index_copy.default")
+def index_add(ctx: Context, x: Value, dim: int, index: Value, source: Value, **_: Any) -> Value:
+    """x with slices of another tensor added or put in: both are scaled alike."""
+    ctx.fix(index, "used as an index")
+    if not x.dims:
+        return ctx.add(x, source)
+    dim %= len(x.dims)
+    shape = x.shape
+    x, source = ctx.fix(x, POINTED, [dim]), ctx.fix(source, POINTED, [dim])
+    out = ctx.add(_flat(x, dim), _flat(source, dim))
+    return _with_sizes(ctx.expand(out, (*shape[:dim], 1, *shape[dim + 1 :])), {dim: shape[dim]})
+
+
+@rule("index_fill.int_Scalar")
+def index_fill(ctx: Context, x: Value, dim: int, index: Value, value: float) -> Value:
+    """x with slices filled by a number: nothing is rescaled unless it is 0."""
+    ctx.fix(index, "used as an index")
+    if not x.dims:
+        return ctx.opaque(x)
+    dim %= len(x.dims)
+    x = _with_sizes(ctx.fix(x, POINTED, [dim]), {dim: x.shape[dim]})
+    return x if value == 0 else ctx.add(x, constant(()))
+
+
+@rule("one_hot.default")
+def one_hot(ctx: Context, index: Value, *args: Any) -> Value:
+    """A new dimension of classes, which are fixed; where the index moves the result moves along."""
+    index = ctx.opaque(index)
+    return Value((*index.dims, *fixed(ctx.shape[-1:]).dims), index.factors)
+
+
+def _ranked(ctx: Context, x: Value, dim: int, size: int) -> tuple[Value, Value]:
+    """(values, places) by rank along a dimension, which is fixed; positive scales keep the order."""
+    x = ctx.pointwise(ctx.fix(x, "ranked", [dim]), intertwiner("relu"))
+    x = _with_sizes(x, {dim: size})
+    return x, replace(x, factors=tuple(Factor(f.axes, f.ids, zero_scale(f.ids.shape)) for f in x.factors))
+
+
+@rule("topk.default")
+def topk(ctx: Context, x: Value, k: int, dim: int = -1, *args: Any, **kwargs: Any) -> tuple[Value, Value]:
+    """The k largest along a dimension and where they are: other dimensions take positive scales."""
+    if not x.dims:
+        return x, constant(())
+    return _ranked(ctx, x, dim % len(x.dims), k)
+
+
+@rule("sort.default", "sort.stable")
+def sort(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> tuple[Value, Value]:
+    """All of a dimension in order, and where they were: other dimensions take positive scales."""
+    given = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
+    dim = kwargs.get("dim", given[0] if given else -1)
+    return _ranked(ctx, x, dim % len(x.dims), x.shape[dim]) if x.dims else (x, constant(()))
+
+
+@rule("argsort.default", "argsort.stable")
+def argsort(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
+    """Where the entries of a dimension are in order: other dimensions take positive scales."""
+    return sort(ctx, x, *args, **kwargs)[1]
+
+
+@rule("_embedding_bag.default", "_embedding_bag_forward_only.default", looks_up=True)
+def embedding_bag(
+    ctx: Context, weight: Value, index: Value, offsets: Value, scale_grad: bool = False, mode: int = 0,
+    sparse: bool = False, per_sample: Value | None = None, *args: Any,
+) -> tuple[Value, ...]:  # fmt: skip
+    """Rows of a table, summed, averaged or their maxima: rows are fixed, columns pass."""
+    ctx.role(weight, 1, "out")
+    for value in (index, offsets, per_sample):
+        if value is not None:
+            ctx.fix(value, "used as an index")
+    table = ctx.fix(weight, "rows are looked up by index", [0])
+    if mode == 2:
+        table = ctx.pointwise(table, intertwiner("relu"))
+    out = table.with_dims((*fixed(ctx.shape[:1]).dims, table.dims[1]))
+    return (out, *(fixed(shape) for shape in ctx.shapes[1:]))
