@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from intertwine.data.batches import Batches, arguments
 
 aten = torch.ops.aten
+MOST = 2**16  # rows that are held in memory at once
 
 
 @dataclass(eq=False)
@@ -145,6 +146,20 @@ def calls(data: Iterable[Any], like: Tensor) -> list[Call]:
 
     found = [arguments(inputs) for inputs, _ in Batches(plain)]
     return [(tuple(map(fit, args)), {k: fit(v) for k, v in kwargs.items()}) for args, kwargs in found]
+
+
+def first_rows(call: Call, most: int, length: int | None = None) -> Call:
+    """The first inputs of a call: as many as have `most` tokens together (other inputs count as 64)."""
+    tensors = [x for x in (*call[0], *call[1].values()) if isinstance(x, Tensor) and x.dim()]
+    if length is None:
+        tokens = [x.shape[1] for x in tensors if x.dim() > 1 and not x.is_floating_point()]
+        length = tokens[0] if tokens else 64
+    count = max(1, most // max(1, length))
+
+    def first(x: Any) -> Any:
+        return x[:count] if isinstance(x, Tensor) and x.dim() else x
+
+    return tuple(map(first, call[0])), {k: first(v) for k, v in call[1].items()}
 
 
 def real_rows(call: Call, count: int) -> Tensor | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from intertwine.errors import InputError
 from intertwine.merging.budget import Sizes, fit_budget
 from intertwine.merging.calibration import random_inputs
-from intertwine.merging.contractions import Call, calls
+from intertwine.merging.contractions import MOST, Call, calls, first_rows
 from intertwine.merging.eliminate import make_up
 from intertwine.merging.limits import Limits, find_units, hold
 from intertwine.merging.measured import Seen, measure, measure_calls
@@ -143,7 +143,7 @@ class Planner:
         self.model, self.symmetry, self.options = model, symmetry, options
         everything = find_axes(symmetry, axes)
         chosen = options.limits.kept(everything)
-        self.data = list(data) if data is not None and not isinstance(data, (Tensor, Mapping)) else data
+        self.data = list(data) if isinstance(data, Iterator) else data
         self.inputs, self.patterns = inputs, [axes] if isinstance(axes, str) else axes
         self.method = find_method(options.method)
         bare = [a for a in chosen if a.group.linear and options.invariant]
@@ -179,7 +179,7 @@ class Planner:
         given = calls(self.data, next(self.model.parameters()))
         if not given:
             raise InputError("there are no inputs to measure on", do="give some batches, or none at all")
-        return joined(given)
+        return first_rows(joined(given), MOST)
 
     @cached_property
     def measured(self) -> dict[str, Seen]:

@@ -15,16 +15,16 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from intertwine.graph.export import eval_copy
 from intertwine.graph.run import raised, run
 from intertwine.merging.budget import Sizes, fit_budget
 from intertwine.merging.combine import turned
-from intertwine.merging.contractions import Call
+from intertwine.merging.contractions import Call, first_rows
 from intertwine.merging.eliminate import make_up
 from intertwine.merging.measured import Seen
 from intertwine.merging.plan import AxisPlan, MergePlan
@@ -56,7 +56,7 @@ def weigh(planner: Planner) -> MergePlan:
     kinds = KINDS if planner.options.get("kinds") == "all" else (planner.options.get("kinds"),)
     axes = [*planner.whole().axes] if "channels" in kinds else []
     axes += [a for a in _linear(planner, planner.measured) if a.kind in kinds]
-    some = _rows(planner.calibration, TRIAL)
+    some = first_rows(planner.calibration, TRIAL, 1)
     weighed = tuple(_weighed(planner, axis, some) for axis in axes)
     return replace(planner.blank(), axes=weighed)
 
@@ -166,13 +166,6 @@ def _difference(model: nn.Module, small: nn.Module, call: Call) -> float:
     off = after - before
     off = off - off.mean(-1, keepdim=True)
     return float(off.square().sum() / spread.square().sum().clamp_min(1e-30))
-
-
-def _rows(call: Call, count: int) -> Call:
-    def first(x: Any) -> Any:
-        return x[:count] if isinstance(x, Tensor) and x.dim() else x
-
-    return tuple(map(first, call[0])), {k: first(v) for k, v in call[1].items()}
 
 
 __all__ = ["KINDS", "plan_sequential", "weigh"]
