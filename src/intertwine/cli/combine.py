@@ -80,7 +80,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add(
         "--learning-rate", type=positive_float, default=1e-3, metavar="X", help="of --epochs (default: 0.001)"
     )
-    add("-o", "--output", type=output_path, metavar="FILE", help="write the weights here (.safetensors)")
+    add("-o", "--out", type=output_path, metavar="FILE", help="write the weights here (.safetensors)")
     add("--page", type=output_path, metavar="FILE", help="write a page here (.html)")
     add("--json", action="store_true", help="print the numbers as JSON")
     add_device_arguments(parser)
@@ -99,8 +99,8 @@ def run(args: argparse.Namespace) -> int | None:
         raise InputError(
             f"{len(args.models)} models but {len(args.weights)} --weights", do="give --weights once for each"
         )
-    if args.output and not args.output.endswith(".safetensors"):
-        raise InputError(f"cannot write {args.output}", do="give a name that ends in .safetensors")
+    if args.out and not args.out.endswith(".safetensors"):
+        raise InputError(f"cannot write {args.out}", do="give a name that ends in .safetensors")
     weights = args.weights or [None] * len(args.models)
     sources = [load_side(args, m, w) for m, w in zip(args.models, weights, strict=True)]
     base = load_side(args, args.models[0], args.base).model if args.base else None
@@ -115,8 +115,8 @@ def run(args: argparse.Namespace) -> int | None:
             names=[f"{m} ({w})" if w else m for m, w in zip(args.models, weights, strict=True)],
             progress=status.update,
         )  # fmt: skip
-    if args.output:
-        result.save(args.output)
+    if args.out:
+        result.save(args.out)
     if args.page:
         result.page().write(args.page)
     _print(args, result)
@@ -135,12 +135,12 @@ def _print(args: argparse.Namespace, result: Combination) -> None:
     from intertwine.cli.output import print_json, print_table, say
 
     if args.json:
-        print_json({"models": args.models, **result.to_dict(), "weights": args.output, "page": args.page})
+        print_json({"models": args.models, **result.to_dict(), "weights": args.out, "page": args.page})
         return
     rows = [[s.name, s.accuracy, s.loss] for s in result.stages]
     print_table(f"{result.how}, aligned by {result.align}, repair: {result.repair}",
                 ["network", "accuracy", "loss"], rows, right=["accuracy", "loss"])  # fmt: skip
     for note in result.notes:
         say(note)
-    for path in filter(None, (args.output, args.page)):
+    for path in filter(None, (args.out, args.page)):
         say(f"wrote {path}")
