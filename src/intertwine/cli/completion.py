@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,9 +52,10 @@ def run(args: argparse.Namespace) -> None:
 
     parser = build_parser()
     if args.shell == "fish":
-        print("\n".join(_fish(parser)))
+        script = "\n".join(_fish(parser)) + "\n"
     else:
-        print("autoload -U +X bashcompinit && bashcompinit\n" * (args.shell == "zsh") + _bash(parser), end="")
+        script = "autoload -U +X bashcompinit && bashcompinit\n" * (args.shell == "zsh") + _bash(parser)
+    sys.stdout.write(script)  # for a shell: as it is, and without what escapes names for people
 
 
 def _bash(parser: argparse.ArgumentParser) -> str:

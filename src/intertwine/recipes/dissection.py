@@ -48,7 +48,7 @@ PAPER = "The published nets of torchvision, not those that the source trained; t
 
 
 @dataclass(frozen=True)
-class Seen:
+class Examined:
     """A net of some seed, the value to dissect, and what it scores on its own task."""
 
     model: nn.Module
@@ -90,21 +90,21 @@ def residual_output(model: nn.Module, shape: tuple[int, ...]) -> str:
     raise NotFound("the model has no residual block")
 
 
-def load_subjects(folder: Path, progress: Progress) -> dict[str, list[Seen]]:
+def load_subjects(folder: Path, progress: Progress) -> dict[str, list[Examined]]:
     """Train every net with every seed, or read it."""
     from intertwine.data import evaluate
 
     splits = load_shapes()
-    found: dict[str, list[Seen]] = {}
+    found: dict[str, list[Examined]] = {}
     for label, net in NETS.items():
         for seed in range(SEEDS):
             model, _ = train_net(net, splits, folder, seed, progress)
             at = residual_output(model, splits.train.shape)
-            found.setdefault(label, []).append(Seen(model, at, evaluate(model, splits.test).accuracy))
+            found.setdefault(label, []).append(Examined(model, at, evaluate(model, splits.test).accuracy))
     return found
 
 
-def load_published(progress: Progress) -> tuple[dict[str, list[Seen]], ConceptSet]:
+def load_published(progress: Progress) -> tuple[dict[str, list[Examined]], ConceptSet]:
     """The source's nets where their weights can be had, and Broden."""
     from intertwine import zoo
     from intertwine.data.concepts import load_concepts
@@ -126,7 +126,7 @@ def load_published(progress: Progress) -> tuple[dict[str, list[Seen]], ConceptSe
         nets["open ResNet"] = zoo.load_weights(zoo.build("resnet50-open", classes=1000), OPEN_WEIGHTS)
     concepts = load_concepts(str(place), size=224, normalize="imagenet")
     return {
-        name: [Seen(net.eval(), residual_output(net, concepts.shape), None)] for name, net in nets.items()
+        name: [Examined(net.eval(), residual_output(net, concepts.shape), None)] for name, net in nets.items()
     }, concepts
 
 
