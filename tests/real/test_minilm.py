@@ -30,7 +30,7 @@ def test_minilm_smaller_and_back(
     """Widths in config.json, the tokenizer along, embeddings close to the original's."""
     text = f"text:{shared_data / 'text' / 'wikitext2-valid.txt'}"
     options = ["--uniform", "--multiple", "8", "--data", text, "--context", "64", "--limit", "24", "--json"]
-    options += ["--target-params", "0.9", "-o", str(tmp_path / "out")]
+    options += ["--method", "magnitude", "--target-params", "0.9", "-o", str(tmp_path / "out")]
     assert main(["merge", f"hf:{folder}", *options]) == 0
     report = json.loads(capsys.readouterr().out)
     widths = set(report["complexity"].values())
@@ -43,5 +43,5 @@ def test_minilm_smaller_and_back(
     data = load_data(text, prepare=original.prepare, context=64, limit=24)
     found = evaluate(small, data, reference=original.model)
     assert found.cosine == pytest.approx(report["evaluation_after"]["cosine"], abs=1e-4)
-    assert found.cosine > 0.8
+    assert found.cosine > 0.5
     assert evaluate(original.model, data, reference=original.model).cosine == pytest.approx(1, abs=1e-5)
