@@ -206,3 +206,22 @@ def test_merge_folds_saves_and_loads(tmp_path: Path) -> None:
     assert {a.kind for a in result.plan.axes} == {"channels", "rank", "stream"}
     result.save(tmp_path / "small", "zoo:nanogpt64")
     torch.testing.assert_close(load(tmp_path / "small")(ids), result.model.eval()(ids))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_norms_and_products_of_other_forms_fold(family: str) -> None:
+    """Weights of products transposed and a head tied to the table (GPT-2); norms written op by op (Llama)."""
+    pytest.importorskip("transformers")
+    source = zoo.resolve(f"hf:{family}?layers=2&hidden=48")
+    folded = fold(source.model, source.example, source.kwargs)
+    assert any(isinstance(module, PlainNorm) for module in folded.modules())
+    with torch.no_grad():
+        whole, again = (m(*source.example, **source.kwargs)["logits"] for m in (source.model.eval(), folded))
+    torch.testing.assert_close(again, whole, rtol=1e-4, atol=1e-5)
+
+
+def test_a_stream_that_is_normed_after_its_sums_is_left_with_a_reason() -> None:
+    pytest.importorskip("transformers")
+    source = zoo.resolve("hf:bert?layers=2&hidden=48")
+    with pytest.raises(Unsupported, match="reads the stream without a norm before it"):
+        fold(source.model, source.example, source.kwargs)

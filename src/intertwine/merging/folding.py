@@ -12,6 +12,7 @@ as a matrix (a tied head) is untied. Nothing is claimed: the folded model must c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,12 @@ from intertwine.symmetry.naming import carries
 
 _NORMS = {"aten.layer_norm.default": True, "aten.rms_norm.default": False}  # whether it subtracts the mean
 TOLERANCE = 1e-9
+# op -> which argument is the weight, which the bias, and which dimension of the weight is contracted
+_PRODUCTS: dict[str, tuple[int, int | None, int]] = {
+    "aten.linear.default": (1, 2, 1),
+    "aten.addmm.default": (2, 0, 0),
+    "aten.mm.default": (1, None, 0),
+}
 
 
 class PlainNorm(nn.Module):
@@ -57,7 +64,7 @@ class UntiedEmbedding(nn.Module):
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
-        self.weight = nn.Parameter(weight.detach().clone())
+        self.weight = weight  # the same object: whatever else is tied to it stays so
         self.table = nn.Parameter(weight.detach().clone())
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -75,6 +82,7 @@ class GainedNorm:
     centres: bool
     readers: tuple[str, ...]
     biases: tuple[str, ...]
+    dims: tuple[int, ...]  # which dimension of each reader the norm's channels are
 
 
 @dataclass(frozen=True)
@@ -127,6 +135,7 @@ def find_folding(
 ) -> tuple[Folding, nn.Module]:
     """How the model folds, and the folded model."""
     given = Example.of(example, kwargs)
+    original, model = model, _with_norms_of_torch(model)
     traced = export(model, given.args, given.kwargs)
     symmetry = Symmetry(traced)
     norms = [n for node in traced.graph.nodes if (n := _norm(node, traced.weights, model)) is not None]
@@ -150,7 +159,40 @@ def find_folding(
             if name in state:
                 tensor.copy_(state[name])
     _prove(model, folded, given, state)
+    if model is not original:  # norms written op by op often round to float32 inside
+        _prove(original, folded, given, state, 1e-5)
     return folding, folded
+
+
+def _with_norms_of_torch(model: nn.Module) -> nn.Module:
+    """Modules that compute an RMS norm op by op as `nn.RMSNorm`; what they compute decides."""
+    found = {path: norm for path, m in model.named_modules() if (norm := _as_rms_norm(m)) is not None}
+    if not found:
+        return model
+    copied = eval_copy(model, share=True)
+    for path, norm in found.items():
+        norm.weight = copied.get_submodule(path).get_parameter("weight")
+        _set(copied, path, norm)
+    return copied
+
+
+def _as_rms_norm(module: Any) -> nn.RMSNorm | None:
+    """The norm of torch that computes the same, if there is one."""
+    gain = getattr(module, "weight", None)
+    eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)) or not isinstance(gain, Tensor) or gain.dim() != 1:
+        return None
+    if not isinstance(eps, float) or [name for name, _ in module.named_parameters()] != ["weight"]:
+        return None
+    norm = nn.RMSNorm(len(gain), eps).to(gain)
+    norm.weight = module.weight
+    x = torch.randn(3, 2, len(gain), generator=torch.Generator().manual_seed(0)).to(gain)
+    with torch.no_grad(), suppress(Exception):  # whatever a forward raises on what it does not take
+        out, ours = module(x), norm(x)
+        same = isinstance(out, Tensor) and out.shape == ours.shape
+        if same and torch.allclose(out, ours, rtol=1e-4, atol=1e-5):
+            return nn.RMSNorm(len(gain), eps).to(gain)
+    return None
 
 
 def _norm(node: fx.Node, names: Mapping[str, str], model: nn.Module) -> GainedNorm | None:
@@ -166,22 +208,26 @@ def _norm(node: fx.Node, names: Mapping[str, str], model: nn.Module) -> GainedNo
     shift = names.get(bias.name, "") if isinstance(bias, fx.Node) else ""
     module: Any = model.get_submodule(path)
     eps = torch.finfo(torch.float32).eps if module.eps is None else float(module.eps)
-    readers, biases, stack = [], [], list(node.users)
+    readers, biases, dims, stack = [], [], [], list(node.users)
     while stack:
         user = stack.pop()
         if carries(user):
             stack += list(user.users)
             continue
-        weight = user.args[1] if str(user.target) == "aten.linear.default" else None
+        at_weight, at_bias, dim = _PRODUCTS.get(str(user.target), (None, None, 0))
+        weight = None if at_weight is None else user.args[at_weight]
         name, uses = "", list[fx.Node]()
         if isinstance(weight, fx.Node) and (name := names.get(weight.name, "")):
             uses = [u for u in weight.users if str(u.target) != "aten.embedding.default"]
         if len(uses) != 1:
             return None
-        own = user.args[2] if len(user.args) > 2 else None
+        own = user.args[at_bias] if at_bias is not None and len(user.args) > at_bias else None
         readers.append(name)
+        dims.append(dim)
         biases.append(names.get(own.name, "") if isinstance(own, fx.Node) and len(own.users) == 1 else "")
-    return GainedNorm(path, gain, shift, eps, centres, tuple(readers), tuple(biases)) if readers else None
+    if not readers:
+        return None
+    return GainedNorm(path, gain, shift, eps, centres, tuple(readers), tuple(biases), tuple(dims))
 
 
 def _tied(traced: Any, norms: list[GainedNorm], model: nn.Module) -> tuple[str, ...]:
@@ -223,13 +269,19 @@ def _fold_norm(norm: GainedNorm, state: dict[str, Tensor], shifted: bool) -> Non
             raise Unsupported(f"{norm.gain} is zero for a channel whose shift is read without a bias")
         assert shift is not None
         state[f"{norm.path}.shift"] = shift / gain
-    for reader, bias in zip(norm.readers, norm.biases, strict=True):
+    for reader, bias, dim in zip(norm.readers, norm.biases, norm.dims, strict=True):
         if shift is not None and not shifted:
-            state[bias] = state[bias] + state[reader] @ shift
-        state[reader] = state[reader] * gain
+            state[bias] = state[bias] + torch.tensordot(state[reader], shift, ([dim], [0]))
+        state[reader] = state[reader] * (gain if dim else gain[:, None])
 
 
-def _prove(model: nn.Module, folded: nn.Module, given: Example, state: Mapping[str, Tensor]) -> None:
+def _prove(
+    model: nn.Module,
+    folded: nn.Module,
+    given: Example,
+    state: Mapping[str, Tensor],
+    tolerance: float = TOLERANCE,
+) -> None:
     """Both in float64 on the same inputs."""
     twin = eval_copy(folded).double()
     with torch.no_grad():
@@ -242,7 +294,7 @@ def _prove(model: nn.Module, folded: nn.Module, given: Example, state: Mapping[s
         pairs = [floating(m(*args, **kwargs)) for m in (eval_copy(model).double(), twin)]
     for a, b in zip(*pairs, strict=True):
         off = float((a - b).abs().max() / a.abs().max().clamp_min(1e-30))
-        if not off <= TOLERANCE:
+        if not off <= tolerance:
             raise Unsupported(f"the folded model is off by {off:.1e}", so="its norms stay as they are")
 
 
