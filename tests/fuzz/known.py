@@ -418,3 +418,10 @@ known(
     ((1, 4, 5), (2, 1, 5)),
     l="nn.Linear(5, 4)",
 )
+known(
+    "joined parts that are empty at a length of one",
+    "h = x[:, 1:]; return self.o(F.relu(self.l(torch.cat([h, h], 1))))",
+    ((3, 2, 6), (2, 1, 6), (2, 4, 6)),
+    l="nn.Linear(6, 4)",
+    o="nn.Linear(4, 3)",
+)

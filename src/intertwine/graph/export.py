@@ -49,6 +49,16 @@ class Traced:
     containers: frozenset[str] = frozenset()
 
 
+def has_empty(traced: Traced) -> bool:
+    """Whether some value of the graph has no entries at this size.
+
+    Of an op with several results only those count that are taken: a batch norm in eval mode has empty ones.
+    """
+    values = [node.meta.get("val") for node in traced.graph.nodes]
+    sizes = [size for v in values if isinstance(v, torch.Tensor) for size in v.shape]
+    return any(isinstance(size, int) and size == 0 for size in sizes)  # others are not known beforehand
+
+
 def load_program(path: Path) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
     """The module of an exported program (.pt2) and the arguments that it was exported on.
 

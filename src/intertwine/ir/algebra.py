@@ -343,6 +343,10 @@ class Algebra:
         rank = len(values[0].dims)
         dim %= rank
         parts = [single(self.ledger, v, dim) for v in separate([v for v in values if 0 not in v.shape])]
+        if not parts:
+            joined = list(values[0].shape)
+            joined[dim] = sum(v.shape[dim] for v in values)
+            return constant(tuple(joined), zero=True)
         for d in range(rank):
             if d != dim:
                 parts = align(self.ledger, parts, [(i, d) for i in range(len(parts))])

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from intertwine.errors import InputError, ModelError, NotFound, RefutedClaim
 from intertwine.graph.eager import runner
 from intertwine.graph.example import Example, other_sizes
-from intertwine.graph.export import Traced, export
+from intertwine.graph.export import Traced, export, has_empty
 from intertwine.ir.groups import Group
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.axes import Axis, Member, build_axes
@@ -293,7 +293,10 @@ def trace(
         stage = Stage(model, (), given, next(_dtypes(model), torch.float32), memory=0)
         graphs = [first]
         for other in other_sizes(runner(stage.expected), given):
-            graphs.append(export(model, other.args, other.kwargs))
+            graph = export(model, other.args, other.kwargs)
+            if has_empty(graph):
+                continue  # where something is empty, nothing can be seen of it
+            graphs.append(graph)
             symmetry = Symmetry(*graphs, seconds_export=clock.seconds)
             if not symmetry.inference.ledger.cuts:
                 return symmetry  # views never cut what carries labels, so that no size can cut it otherwise
@@ -335,9 +338,10 @@ class Trial:
         if self.refuted and self.worst is not self.stage.first:
             seconds = Clock()
             second = export(model, self.worst.args, self.worst.kwargs)
-            spent = symmetry.seconds["export"] + seconds.seconds
-            self.symmetry = Symmetry(symmetry.traced, second, seconds_export=spent)
-            self.error, self.worst = self._largest_error()
+            if not has_empty(second):
+                spent = symmetry.seconds["export"] + seconds.seconds
+                self.symmetry = Symmetry(symmetry.traced, second, seconds_export=spent)
+                self.error, self.worst = self._largest_error()
 
     @property
     def refuted(self) -> bool:
