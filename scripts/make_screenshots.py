@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from contextlib import chdir
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,10 +32,10 @@ VIEWS = {"light": (False, 1180), "dark": (True, 1180), "narrow": (False, 390)}
 
 def make_all(names: list[str]) -> None:
     """Write NAME-VIEW.png for every page and view."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):  # the footer names the command as typed
         for name in names or PAGES:
             page = Path(folder) / f"{name}.html"
-            assert main([str(page) if word == "PAGE" else word for word in PAGES[name]]) == 0
+            assert main([page.name if word == "PAGE" else word for word in PAGES[name]]) == 0
             for view, (dark, width) in VIEWS.items():
                 target = ROOT / "docs/images" / f"{name}-{view}.png"
                 shoot(page, target, Path(folder), dark=dark, width=width, height=900)
