@@ -11,7 +11,7 @@ import pytest
 from intertwine.cli.program import main
 from intertwine.errors import InputError, MissingExtra, NotFound
 from intertwine.exploring import EquivalenceSample, Landscape, Plane
-from intertwine.recipes import Outcome, Reproduction, find_recipe, recipes
+from intertwine.recipes import Outcome, Reproduction, Setting, find_recipe, recipes
 from intertwine.recipes.genni import (
     LENET,
     SMALL,
@@ -185,7 +185,7 @@ def test_a_recipe_writes_its_page_also_without_a_browser(tmp_path, monkeypatch):
     monkeypatch.setattr("intertwine.exploring.embed", lambda rows, method, seed=0: rows[:, :2])
     settings = replace(LENET, quick=(8, 10.0))
     parts = ((settings, View(3, 13.0, 35, 0.0025, quick=3)),)
-    outcome = make_figure("page", "a title", parts, False, tmp_path, True, lambda *_: None)
+    outcome = make_figure("page", "a title", parts, False, tmp_path, Setting(), lambda *_: None)
     assert outcome.files == (tmp_path / "page.html",) and "cannot write" in outcome.facts["PNG"]
     assert outcome.facts["grid points"] == 27 and outcome.facts["parameters"] == 60_941
     assert LENET.inputs == 8192 and LENET.lr == 0.001 and LENET.optimizer == "sgd"
