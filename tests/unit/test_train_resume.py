@@ -31,10 +31,10 @@ import json, os, signal, sys, time
 from pathlib import Path
 import lightning_fabric
 from intertwine.cli import main
-from intertwine.training import loop, read_metrics
+from intertwine.training import read_metrics, train
 
 def run(folder, fatal=0, seconds=300.0):
-    loop.train.__kwdefaults__["save_seconds"] = seconds
+    train.__kwdefaults__["save_seconds"] = seconds
     writes, real = 0, os.fsync
     def fsync(handle):
         nonlocal writes
@@ -50,7 +50,10 @@ def run(folder, fatal=0, seconds=300.0):
 def launch(folder, **how):
     child = os.fork()
     if not child:
-        run(folder, **how)
+        try:
+            run(folder, **how)
+        finally:
+            os._exit(70)
     return child
 
 def wait(child):
@@ -61,7 +64,8 @@ codes = {"whole": [wait(launch(root / "whole"))], "inside": [], "outside": []}
 while len(codes["inside"]) < 8 and 0 not in codes["inside"]:
     codes["inside"].append(wait(launch(root / "inside", fatal=45, seconds=0.0)))
 child = launch(root / "outside", seconds=0.05)
-while len(read_metrics(root / "outside")) < 2:
+ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+while len(read_metrics(root / "outside")) < 2 and os.waitid(os.P_PID, child, ended) is None:
     time.sleep(0.005)
 os.kill(child, signal.SIGKILL)
 finished = (root / "outside" / "model.safetensors").exists()
