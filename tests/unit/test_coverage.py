@@ -62,7 +62,8 @@ def test_like_names_the_model_that_was_run(tmp_path):
 
 
 def test_targets():
-    assert targets("zoo", "resnet20*") == ["zoo:resnet20", "zoo:resnet20-open", "zoo:resnet20-pad"]
+    names = ["zoo:resnet20", "zoo:resnet20-cifar100", "zoo:resnet20-open", "zoo:resnet20-pad"]
+    assert targets("zoo", "resnet20*") == names
     assert len(targets("hf")) == 28
     with pytest.raises(NotFound, match="no model of zoo matches"):
         targets("zoo", "nothing*")

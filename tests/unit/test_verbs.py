@@ -43,8 +43,9 @@ OWN = {
     "dissect": {"iou"},
     "explore": {"no_orbit", "png", "save"},
     "inspect": {"explain", "no_proof"},
-    "merge": {"betas", "export", "latency", "plan", "seed"},
+    "merge": {"betas", "export", "latency", "page", "plan", "seed"},
     "reproduce": {"list"},
+    "stitch": {"manner"},  # --as source: settings of Training
 }
 MORE = {
     "explore": {field.name for field in fields(_Search)},

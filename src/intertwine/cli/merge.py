@@ -62,14 +62,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_model_arguments(parser)
     goal = parser.add_mutually_exclusive_group()
     goal.add_argument("--beta", type=fraction, metavar="B", help="threshold from 0 to 1 (default: 0.1)")
-    goal.add_argument(
-        "--betas",
-        type=fractions,
-        nargs="?",
-        const=(),
-        metavar="B,B,...",
-        help="sweep thresholds (default: the paper's grid)",
-    )
+    goal.add_argument("--betas", type=fractions, nargs="?", const=(), metavar="B,B,...",
+                      help="sweep thresholds (default: the paper's grid)")  # fmt: skip
     goal.add_argument("--target-params", type=share, metavar="SHARE", help="share of parameters to keep")
     goal.add_argument("--target-flops", type=share, metavar="SHARE", help="share of FLOPs to keep")
     goal.add_argument(
@@ -84,43 +78,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--fold", action="store_true", help="fold the norms of a pre-norm network, so that its stream is cut"
     )
-    parser.add_argument(
-        "--max-ratio",
-        type=fraction,
-        default=1.0,
-        metavar="SHARE",
-        help="largest share of an axis to merge (1.0)",
-    )
-    parser.add_argument(
-        "--axes",
-        type=any_text,
-        action="append",
-        metavar="PATTERN",
-        help="only axes that match, 'layer[34].*'",
-    )
-    parser.add_argument(
-        "--ignore",
-        type=any_text,
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="leave matching axes alone",
-    )
-    parser.add_argument(
-        "--ratio",
-        type=pattern_shares,
-        action="append",
-        default=[],
-        metavar="PATTERN=SHARE",
-        help="merge away this share of matching axes, 'mlp.*=0.5'",
-    )
+    parser.add_argument("--max-ratio", type=fraction, default=1.0, metavar="SHARE",
+                        help="largest share of an axis to merge (1.0)")  # fmt: skip
+    parser.add_argument("--axes", type=any_text, action="append", metavar="PATTERN",
+                        help="only axes that match, 'layer[34].*'")  # fmt: skip
+    parser.add_argument("--ignore", type=any_text, action="append", default=[], metavar="PATTERN",
+                        help="leave matching axes alone")  # fmt: skip
+    parser.add_argument("--ratio", type=pattern_shares, action="append", default=[], metavar="PATTERN=SHARE",
+                        help="merge away this share of matching axes, 'mlp.*=0.5'")  # fmt: skip
     parser.add_argument(
         "--uniform", action="store_true", help="one width for all layers that share a number of the config"
     )
     parser.add_argument("--multiple", type=most(4096), default=1, metavar="N", help="of which widths are (1)")
     parser.add_argument("-o", "--out", type=output_path, metavar="OUT", help="folder for the smaller model")
     parser.add_argument(
-        "--export", choices=("torch", "onnx"), help="also write OUT.pt2 or OUT.onnx, if it computes the same"
+        "--export", choices=("torch", "onnx"), help="also OUT.pt2 or OUT.onnx, if it computes the same"
     )
     parser.add_argument("--latency", action="store_true", help="time a call before and after, here")
     parser.add_argument("--plan", type=output_path, metavar="FILE", help="write the plan as JSON")
