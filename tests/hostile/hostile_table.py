@@ -170,6 +170,8 @@ class Table:
         for action in parser._actions:
             if action.dest in QUICK and not action.required and action is not without:
                 line += [action.option_strings[-1], QUICK[action.dest]]
+        if words[-1] == "dimension":  # whose work grows with the cube of the weights
+            line = [f"{self.folder}/net.py:good" if word == "zoo:digits-vgg" else word for word in line]
         if words[-1] == "train" and getattr(without, "dest", "") != "recipe":
             line += ["--recipe", str(self.folder / "missing.yml")]
         return line
