@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from intertwine.errors import IntertwineError
     from intertwine.exploring import explore, find_equivalents
     from intertwine.inside import attribute, dissect
-    from intertwine.merging import apply_merge, feature_complexity, merge, merge_betas, plan_merge
+    from intertwine.merging import apply_merge, feature_complexity, fold, merge, merge_betas, plan_merge
     from intertwine.orbit import automorphisms, find_isomorphism
     from intertwine.recipes.reproducing import reproduce
     from intertwine.report.page import Page
@@ -65,7 +65,7 @@ _WHERE = {
         "errors": "IntertwineError",
         "exploring": "explore find_equivalents",
         "inside": "attribute dissect",
-        "merging": "apply_merge feature_complexity merge merge_betas plan_merge",
+        "merging": "apply_merge feature_complexity fold merge merge_betas plan_merge",
         "orbit": "automorphisms find_isomorphism",
         "recipes.reproducing": "reproduce",
         "stitching": "rotate stitch",
@@ -140,6 +140,7 @@ __all__ = [
     "feature_complexity",
     "find_equivalents",
     "find_isomorphism",
+    "fold",
     "functional_similarity",
     "inspect",
     "interpolate",

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from intertwine import act, combine, trace
+from intertwine import act, combine, fold, trace
 from intertwine.aligning import mix
-from intertwine.combining import align_all, fold
+from intertwine.combining import align_all
 from intertwine.combining._distil import distilled
 from intertwine.errors import Unsupported
 from intertwine.zoo.nanogpt import nanogpt

@@ -21,6 +21,7 @@ from intertwine.data import evaluate
 from intertwine.data.batches import Batches
 from intertwine.errors import InputError
 from intertwine.merging.repair import norms_of, reestimate_norms
+from intertwine.orbit.same_graph import assert_same_shapes
 
 TS = tuple(k / 10 for k in range(11))
 
@@ -123,7 +124,9 @@ def interpolation_curve(
         raise InputError(f"unknown repair {repair!r}", do=f"use one of {', '.join(REPAIRS)}")
     if times[0] < 0 or times[-1] > 1:
         raise InputError("every t must lie from 0 to 1")
-    _check_alike(models)
+    if len(models) < 2:
+        raise InputError("one model makes no line", do="give at least two models")
+    assert_same_shapes(models)
     mixer = Mixer(models, repair, data if train_data is None else train_data)
     lines = []
     known: dict[tuple[int, float], Score] = {}
@@ -178,19 +181,6 @@ def mix(models: Sequence[nn.Module], shares: Sequence[float]) -> nn.Module:
 def _score(model: nn.Module, data: Any) -> Score:
     found = evaluate(model, data)
     return Score(found.loss, found.accuracy)
-
-
-def _check_alike(models: Sequence[nn.Module]) -> None:
-    if len(models) < 2:
-        raise InputError("one model makes no line", do="give at least two models")
-    shapes = [{name: tuple(t.shape) for name, t in m.state_dict().items()} for m in models]
-    for k, other in enumerate(shapes[1:], 1):
-        odd = sorted(set(shapes[0].items()) ^ set(other.items()))
-        if odd:
-            raise InputError(
-                f"model {k + 1} has other weights than the first: {odd[0][0]}",
-                so="only models of one architecture and of equal widths can be mixed",
-            )
 
 
 def _count(data: Any) -> int:

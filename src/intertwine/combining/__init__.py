@@ -2,17 +2,15 @@
 
 combine(models, data)             align, average, repair or solve layer by layer -> Combination
 align_all(models, symmetry)       one element for each model, cycle-consistent
-fold(model, example)              a pre-norm network with plain norms: its stream may be rotated
 METHODS                           averages by name: average, slerp, task, ties, fisher, soup
 """
 
 from __future__ import annotations
 
 from intertwine.combining._combine import combine
-from intertwine.combining._fold import fold
 from intertwine.combining._methods import METHODS
 from intertwine.combining._result import Combination, CombineStage
 from intertwine.combining._statistics import REPAIRS
 from intertwine.combining._together import align_all
 
-__all__ = ["METHODS", "REPAIRS", "Combination", "CombineStage", "align_all", "combine", "fold"]
+__all__ = ["METHODS", "REPAIRS", "Combination", "CombineStage", "align_all", "combine"]

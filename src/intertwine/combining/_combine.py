@@ -12,7 +12,6 @@ from torch import nn
 
 from intertwine.aligning import mix
 from intertwine.combining._distil import distilled
-from intertwine.combining._fold import fold as fold_norms
 from intertwine.combining._layerwise import RIDGE, Layerwise
 from intertwine.combining._lockstep import cut, whole_batches
 from intertwine.combining._methods import METHODS, Settings
@@ -23,7 +22,8 @@ from intertwine.data import evaluate
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import DataError, InputError
 from intertwine.graph.export import export
-from intertwine.orbit.same_graph import assert_same_ops, exported
+from intertwine.merging import fold as fold_norms
+from intertwine.orbit.same_graph import assert_same_ops, assert_same_shapes, exported
 from intertwine.symmetry import Element, Symmetry, act, trace
 
 Align = Literal["weights", "activations", "none"]
@@ -105,7 +105,9 @@ class _Run:
             "repair", repair or ("least-squares" if how == "layerwise" else "reset"), REPAIRS
         )
         self.models, self.data, self.how = list(models), data, how
-        _check_alike(self.models)
+        if len(self.models) < 2:
+            raise InputError("one model is combined already", do="give at least two models")
+        assert_same_shapes(self.models)
         self.names = list(names or (f"model {k + 1}" for k in range(len(models))))
         self.shares = _shares(shares, len(models))
         self.say = progress or (lambda _: None)
@@ -127,7 +129,7 @@ class _Run:
         args, kwargs = arguments(cut(self.train, 2))
         self.models = [fold_norms(model, args, kwargs) for model in self.models]
         self.moved = list(self.models)
-        self.notes.append("folded: load the weights into combining.fold(model, example)")
+        self.notes.append("folded: load the weights into intertwine.fold(model, example)")
 
     def combined(
         self, settings: Settings, ridge: float, symmetry: Symmetry | None, epochs: int, learning_rate: float
@@ -221,20 +223,6 @@ def _shares(shares: Sequence[float] | None, count: int) -> tuple[float, ...]:
     if min(given) < 0 or not 0 < sum(given) < float("inf"):
         raise InputError(f"shares {given}: they are parts of a whole", do="give numbers from 0 on, not all 0")
     return tuple(s / sum(given) for s in given)
-
-
-def _check_alike(models: Sequence[nn.Module]) -> None:
-    if len(models) < 2:
-        raise InputError("one model is combined already", do="give at least two models")
-    shapes = [{name: tuple(t.shape) for name, t in m.state_dict().items()} for m in models]
-    for k, other in enumerate(shapes[1:], 1):
-        odd = sorted(set(shapes[0].items()) ^ set(other.items()))
-        if odd:
-            raise InputError(
-                f"model {k + 1} has other weights than the first: {odd[0][0]}",
-                so="only models of one architecture and of equal widths can be combined",
-                do="use `intertwine compare` or `intertwine stitch` for different architectures",
-            )
 
 
 def _all_equal(models: Sequence[nn.Module]) -> bool:

@@ -88,7 +88,8 @@ class Lockstep:
         if node.op == "placeholder":
             return self._placeholder(node, net)
         if node.op != "call_function":
-            value = getattr(self.traced.module, str(node.target))
+            assert isinstance(node.target, str)  # the name of a constant
+            value = getattr(self.traced.module, node.target)
             return [value] * len(self.batches)
         out = []
         for k in range(len(self.batches)):

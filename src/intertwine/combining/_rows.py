@@ -13,7 +13,10 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional as F
 
-_CONVOLUTIONS = {"conv1d.default": 1, "conv2d.default": 2}
+from intertwine.rules.registry import facts
+
+PRODUCT = (1, 2, 1)  # weight, bias, and the dimension of the weight that is summed over
+WINDOWS = 2  # most dimensions of a convolution's window
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,13 @@ class SolvableLayer:
 
 def find_layer(node: fx.Node, weights: Any) -> SolvableLayer | None:
     """The layer of a node whose weight is its own; None where it is not such a layer."""
-    name = str(node.target).removeprefix("aten.")
-    spatial = 0 if name == "linear.default" else _CONVOLUTIONS.get(name)
-    if spatial is None or len(node.args) < 2:
+    if facts(node).product != PRODUCT or len(node.args) < 2:
         return None
     weight = node.args[1]
     if not isinstance(weight, fx.Node) or weight.name not in weights or len(weight.users) != 1:
+        return None
+    spatial = weight.meta["val"].dim() - 2
+    if not 0 <= spatial <= WINDOWS:
         return None
     if not spatial:
         return SolvableLayer(node, 0, 1, {})

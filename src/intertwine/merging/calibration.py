@@ -14,6 +14,7 @@ from torch import Tensor, fx, nn
 
 from intertwine.graph.export import eval_copy
 from intertwine.merging.contractions import Call
+from intertwine.rules.registry import facts
 from intertwine.symmetry import Symmetry
 
 ROWS = 256
@@ -64,7 +65,7 @@ def _vocabularies(symmetry: Symmetry) -> list[int]:
 
 def _vocabulary(node: fx.Node) -> int:
     for user in node.users:
-        if str(user.target) == "aten.embedding.default" and user.args[1] is node:
+        if facts(user).looks_up and len(user.args) > 1 and user.args[1] is node:
             table: Any = user.args[0]
             return int(table.meta["val"].shape[0])
     return 0

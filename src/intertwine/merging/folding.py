@@ -26,17 +26,11 @@ from intertwine.graph.export import eval_copy, export
 from intertwine.graph.run import raised
 from intertwine.merging.rigid import floating
 from intertwine.merging.shrink import named_tensors
+from intertwine.rules.registry import facts
 from intertwine.symmetry import Axis, Symmetry
 from intertwine.symmetry.naming import carries
 
-_NORMS = {"aten.layer_norm.default": True, "aten.rms_norm.default": False}  # whether it subtracts the mean
 TOLERANCE = 1e-9
-# op -> which argument is the weight, which the bias, and which dimension of the weight is contracted
-_PRODUCTS: dict[str, tuple[int, int | None, int]] = {
-    "aten.linear.default": (1, 2, 1),
-    "aten.addmm.default": (2, 0, 0),
-    "aten.mm.default": (1, None, 0),
-}
 
 
 class PlainNorm(nn.Module):
@@ -197,13 +191,14 @@ def _as_rms_norm(module: Any) -> nn.RMSNorm | None:
 
 def _norm(node: fx.Node, names: Mapping[str, str], model: nn.Module) -> GainedNorm | None:
     """A norm that only weights read, each of them only here."""
-    if str(node.target) not in _NORMS or not isinstance(node.args[2], fx.Node):
+    centres = facts(node).centres
+    if centres is None or len(node.args) < 3 or not isinstance(node.args[2], fx.Node):
         return None
     gain = names.get(node.args[2].name, "")
     path = gain.rpartition(".")[0]
-    if not gain or not isinstance(model.get_submodule(path), (nn.LayerNorm, nn.RMSNorm)):
+    known = isinstance(model.get_submodule(path), (nn.LayerNorm, nn.RMSNorm))
+    if not gain or not known or node.args[2].meta["val"].dim() != 1:
         return None
-    centres = _NORMS[str(node.target)]
     bias = node.args[3] if centres and len(node.args) > 3 else None
     shift = names.get(bias.name, "") if isinstance(bias, fx.Node) else ""
     module: Any = model.get_submodule(path)
@@ -214,16 +209,17 @@ def _norm(node: fx.Node, names: Mapping[str, str], model: nn.Module) -> GainedNo
         if carries(user):
             stack += list(user.users)
             continue
-        at_weight, at_bias, dim = _PRODUCTS.get(str(user.target), (None, None, 0))
+        at_weight, at_bias, dim = facts(user).product or (None, None, 0)
         weight = None if at_weight is None else user.args[at_weight]
         name, uses = "", list[fx.Node]()
-        if isinstance(weight, fx.Node) and (name := names.get(weight.name, "")):
-            uses = [u for u in weight.users if str(u.target) != "aten.embedding.default"]
-        if len(uses) != 1:
+        if isinstance(weight, fx.Node) and weight.meta["val"].dim() == 2:
+            name = names.get(weight.name, "")
+            uses = [u for u in weight.users if not facts(u).looks_up]
+        if not name or len(uses) != 1:
             return None
         own = user.args[at_bias] if at_bias is not None and len(user.args) > at_bias else None
         readers.append(name)
-        dims.append(dim)
+        dims.append(dim % 2)
         biases.append(names.get(own.name, "") if isinstance(own, fx.Node) and len(own.users) == 1 else "")
     if not readers:
         return None

@@ -28,7 +28,6 @@ from intertwine.merging.shrink import find_dropped
 
 RIDGE = 1e-3  # of the mean square of the inputs, for as many rows as inputs; less for more
 ROUNDS = 3  # iterated ridge regression: what the data say clearly is fitted exactly, the rest is left
-_ADDS = (aten.add.Tensor, aten.add_.Tensor)
 
 
 @dataclass(eq=False)
@@ -61,7 +60,7 @@ class Follow(Watch):
             if found is None:
                 continue
             assert found.output is not None
-            others = [x for x in args[:2] if x is not value] if func in _ADDS else []
+            others = [x for x in args[:2] if x is not value] if _adds(func) else []
             other = others[0] if len(others) == 1 and isinstance(others[0], Tensor) else None
             plain = found.output.is_contiguous() and value.is_contiguous()
             if other is not None and plain and self.name_of(other) and other.numel() == found.output.shape[1]:
@@ -86,11 +85,16 @@ class Follow(Watch):
 
 def _is_view(func: Any) -> bool:
     """Whether an op only looks at its operand in another way."""
-    if func is aten._unsafe_view.default:
+    if func is aten._unsafe_view.default:  # its schema does not say that the memory is shared
         return True
     returns = func._schema.returns
     info = returns[0].alias_info if returns else None
     return info is not None and not info.is_write
+
+
+def _adds(func: Any) -> bool:
+    """Whether an op sums its operands, in place or not."""
+    return func.overloadpacket in (aten.add, aten.add_)
 
 
 def record(model: nn.Module, call: Call) -> dict[str, OutputBefore]:

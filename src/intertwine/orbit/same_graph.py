@@ -67,6 +67,24 @@ def assert_same_ops(
         )
 
 
+def assert_same_shapes(models: Sequence[nn.Module]) -> None:
+    """Raise `InputError` if the weights of a model have other names or shapes than the first one's.
+
+    >>> assert_same_shapes([nn.Linear(3, 2), nn.Linear(3, 4)])
+    Traceback (most recent call last):
+    intertwine.errors.InputError: model 2 has other weights than the first: bias
+      so   only models of one architecture and of equal widths have a mean
+      do   use `intertwine compare` or `intertwine stitch` for different architectures
+    """
+    shapes = [{name: tuple(t.shape) for name, t in m.state_dict().items()} for m in models]
+    for k, other in enumerate(shapes[1:], 2):
+        odd = sorted(set(shapes[0].items()) ^ set(other.items()))
+        if odd:
+            what = f"model {k} has other weights than the first: {odd[0][0]}"
+            so = "only models of one architecture and of equal widths have a mean"
+            raise InputError(what, so=so, do=_ADVICE["do"])
+
+
 def modules(model: nn.Module) -> list[Any]:
     """What the graph of a model depends on: its modules and their settings, but not its weights."""
     found: list[Any] = []

@@ -18,7 +18,7 @@ PIXELS = "a window slides over it"
 @rule(
     "conv1d.default", "conv2d.default", "conv3d.default",
     "conv1d.padding", "conv2d.padding", "conv3d.padding",
-    contracts=True, channels_last=True, moments=moments.convolution, rows=1,
+    contracts=True, product=(1, 2, 1), channels_last=True, moments=moments.convolution, rows=1,
 )  # fmt: skip
 def conv(
     ctx: Context,

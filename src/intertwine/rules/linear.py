@@ -13,7 +13,7 @@ from intertwine.rules.registry import Context, rule
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-@rule("linear.default", contracts=True, moments=moments.linear, rows=-1)
+@rule("linear.default", contracts=True, product=(1, 2, 1), moments=moments.linear, rows=-1)
 def linear(ctx: Context, x: Value, weight: Value, bias: Value | None = None) -> Value:
     """x[..., i] w[o, i] + b[o]: the input channels of w cancel those of x."""
     batch = LETTERS[: len(x.dims) - 1]
@@ -30,7 +30,10 @@ def linear(ctx: Context, x: Value, weight: Value, bias: Value | None = None) -> 
     return ctx.add(out, bias)
 
 
-@rule("matmul.default", "bmm.default", "mm.default", "mv.default", "dot.default", contracts=True)
+@rule(
+    "matmul.default", "bmm.default", "mm.default", "mv.default", "dot.default", contracts=True,
+    product=(1, None, -2),
+)  # fmt: skip
 def matmul(ctx: Context, a: Value, b: Value) -> Value:
     """sum_k a[..., n, k] b[..., k, m]: contracted channels cancel, batch dimensions move together."""
     n = "y" if len(a.dims) > 1 else ""
@@ -42,7 +45,7 @@ def matmul(ctx: Context, a: Value, b: Value) -> Value:
     return ctx.einsum(f"{left}{n}x,{right}x{m}->{letters}{n}{m}", a, b)
 
 
-@rule("addmm.default", "baddbmm.default", contracts=True)
+@rule("addmm.default", "baddbmm.default", contracts=True, product=(2, 0, -2))
 def addmm(ctx: Context, bias: Value, a: Value, b: Value, *, beta: float = 1, alpha: float = 1) -> Value:
     """bias + a b."""
     ctx.role(b, len(b.dims) - 2, "in")

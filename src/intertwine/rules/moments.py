@@ -158,10 +158,20 @@ def same(node: fx.Node, x: Any, *rest: Any) -> Moments | None:
 
 
 def add(node: fx.Node, x: Any, y: Any, *rest: Any) -> Moments | None:
+    alpha = float(rest[0] if rest else node.kwargs.get("alpha", 1))  # type: ignore[arg-type]
+    name = str(node.target).removeprefix("aten.").partition(".")[0]
+    a, b = {"add": (1.0, alpha), "sub": (1.0, -alpha), "rsub": (-alpha, 1.0)}[name]
     if isinstance(x, Moments) and isinstance(y, Moments) and len(x.mean) == len(y.mean):
-        return Moments(x.mean + y.mean, x.cov + y.cov, x.dim, x.copies)
-    known = x if isinstance(x, Moments) else y
-    return known if isinstance(known, Moments) else None
+        return Moments(a * x.mean + b * y.mean, a * a * x.cov + b * b * y.cov, x.dim, x.copies)
+    known, factor, other, share = (x, a, y, b) if isinstance(x, Moments) else (y, b, x, a)
+    if not isinstance(known, Moments):
+        return None
+    shift: Any = 0.0
+    if isinstance(other, (int, float)):
+        shift = share * other
+    elif isinstance(other, Tensor) and other.numel() in (1, len(known.mean)):
+        shift = share * other.reshape(-1).to(known.mean)
+    return Moments(factor * known.mean + shift, factor * factor * known.cov, known.dim, known.copies)
 
 
 def mul(node: fx.Node, x: Any, y: Any, *rest: Any) -> Moments | None:
@@ -177,6 +187,8 @@ def mul(node: fx.Node, x: Any, y: Any, *rest: Any) -> Moments | None:
             return known
         scale = factor.reshape(-1)
         return Moments(known.mean * scale, known.cov * torch.outer(scale, scale), known.dim, known.copies)
+    if isinstance(factor, (int, float)):
+        return Moments(factor * known.mean, factor * factor * known.cov, known.dim, known.copies)
     return known
 
 

@@ -91,7 +91,7 @@ def batch_norm_training(
     return (out, *[mean] * (len(ctx.shapes) - 1 - len(stored)), *stored)
 
 
-@rule("layer_norm.default", moments=moments.layer_norm)
+@rule("layer_norm.default", centres=True, moments=moments.layer_norm)
 def layer_norm(
     ctx: Context,
     x: Value,
@@ -107,7 +107,7 @@ def layer_norm(
     return _affine(ctx, x, gain, shift, channelwise=False)
 
 
-@rule("rms_norm.default", "_fused_rms_norm.default")
+@rule("rms_norm.default", "_fused_rms_norm.default", centres=False)
 def rms_norm(
     ctx: Context, x: Value, shape: Sequence[int], gain: Value | None = None, eps: float | None = None
 ) -> Value | tuple[Value, ...]:

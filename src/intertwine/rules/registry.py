@@ -27,9 +27,12 @@ class Rule:
     finishes    it ends the layer that made its operand (an activation, a norm, a residual sum)
     summarizes  it only averages or takes maxima of its operand
     contracts   it multiplies by a matrix: its weight reads the operand's channels
+    product     where its weight and its bias are among its arguments (None: it adds none), and which
+                dimension of the weight it sums over
+    centres     of a norm over features with its gain as argument 2: whether it subtracts their mean
     statistics  where its stored mean, variance and eps are among its arguments, if it is a norm that has them
     checks      it asserts something and returns nothing
-    adds        it sums its two operands
+    adds        it sums its two operands, or takes their difference
     looks_up    it takes rows of its first operand, a table, by an index
     moments     how means and covariances of features pass (`rules.moments`)
     rows        the dimension of its result along which the outputs of its weight (argument 1) lie
@@ -48,6 +51,8 @@ class Rule:
     finishes: bool = False
     summarizes: bool = False
     contracts: bool = False
+    product: tuple[int, int | None, int] | None = None
+    centres: bool | None = None
     statistics: tuple[int, int, int] | None = None
     checks: bool = False
     adds: bool = False
