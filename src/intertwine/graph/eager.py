@@ -6,6 +6,8 @@ floating-point dtype that an op asks for is replaced by the one wanted, while th
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -19,6 +21,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from intertwine.graph.example import Example
 
+_ATOMS = (bool, int, float, str)
+
 
 class _Precise(TorchDispatchMode):
     """Every op in one precision."""
@@ -30,8 +34,21 @@ class _Precise(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = tree_map(self._raised, (args, kwargs or {}))
-        return tree_map(self._raised, func(*given[0], **given[1]))
+        given: Any = (args, kwargs or {})
+        if self._is_other(given):  # hardly ever; to look is cheaper than to rebuild
+            given = tree_map(self._raised, given)
+        result = func(*given[0], **given[1])
+        return tree_map(self._raised, result) if self._is_other(result) else result
+
+    def _is_other(self, x: Any) -> bool:
+        """Whether something in here has another precision."""
+        if isinstance(x, Tensor):
+            return x.is_floating_point() and x.dtype != self.dtype
+        if isinstance(x, (tuple, list)):
+            return any(self._is_other(y) for y in x)
+        if isinstance(x, dict):
+            return any(self._is_other(y) for y in x.values())
+        return isinstance(x, torch.dtype) and x.is_floating_point and x != self.dtype
 
     def _raised(self, x: Any) -> Any:
         if isinstance(x, torch.dtype):
@@ -92,6 +109,41 @@ def run_module(
             buffer.data = before[name]
     leaves = [x for x in tree_flatten(_plain(outputs))[0] if isinstance(x, Tensor)]
     return Outcome([x.detach() for x in leaves if x.is_floating_point() or x.is_complex()], written)
+
+
+def fresh_copy(module: nn.Module) -> nn.Module:
+    """A deep copy that shares the tensors of the module.
+
+    `copy.deepcopy` spends its time on the ten dictionaries that every module has, nearly all of them empty;
+    here a module is copied by its attributes, and only what is neither plain nor empty goes through deepcopy.
+    """
+    tensors = [*module.parameters(), *module.buffers()]
+    memo: dict[int, Any] = {id(t): t for t in tensors}
+    plain = [m for m in module.modules() if _copies_plainly(type(m))]
+    for old in plain:
+        memo[id(old)] = type(old).__new__(type(old))
+    for old in plain:
+        state = {name: _copied(value, memo) for name, value in old.__dict__.items()}
+        memo[id(old)].__setstate__(state)
+    return copy.deepcopy(module, memo)  # the copy that the memo holds, where the module is plain
+
+
+def _copies_plainly(kind: type) -> bool:
+    """Whether deepcopy of a module would copy its attributes and do nothing else."""
+    ways = ("__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__new__")
+    slots = any("__slots__" in vars(base) for base in kind.__mro__)
+    return not slots and all(getattr(kind, way, None) is getattr(nn.Module, way, None) for way in ways)
+
+
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
+    kind = type(value)
+    if value is None or kind in _ATOMS or (kind is tuple and all(type(x) in _ATOMS for x in value)):
+        return value
+    table = kind in (dict, OrderedDict) and id(value) not in memo
+    if table and all(x is None or id(x) in memo for x in value.values()):
+        memo[id(value)] = kind((name, memo.get(id(x))) for name, x in value.items())
+        return memo[id(value)]
+    return copy.deepcopy(value, memo)
 
 
 def _plain(outputs: Any) -> Any:

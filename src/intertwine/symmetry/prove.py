@@ -7,7 +7,6 @@ halving, so that a wrong rule costs coverage and never correctness.
 
 from __future__ import annotations
 
-import copy
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import ModelError
-from intertwine.graph.eager import Outcome, run_module, runner
+from intertwine.graph.eager import Outcome, fresh_copy, run_module, runner
 from intertwine.graph.example import Example, one_row, other_sizes
 from intertwine.graph.export import eval_copy
 from intertwine.graph.run import raised
@@ -116,7 +115,7 @@ class Stage:
         """A weight in the precision of the stage, made generic."""
         if name in self._held:
             return self._held[name]
-        return make_generic(self._read[name].detach().to(self.dtype), self._noise(name))
+        return make_generic(self._read[name].to(self.dtype, copy=True), self._noise(name))
 
     def examples(self, count: int = 2) -> tuple[Example, ...]:
         """The example and others of other sizes."""
@@ -164,8 +163,7 @@ class Stage:
 
     def _fresh(self) -> nn.Module:
         """The module with its own tensors and nothing that an earlier run may have left in it."""
-        tensors = [*self.module.parameters(), *self.module.buffers()]
-        return copy.deepcopy(self.module, {id(t): t for t in tensors})
+        return fresh_copy(self.module)
 
     def errors(self, element: Element, examples: Sequence[Example]) -> Iterator[float]:
         """At every size, the largest difference of outputs and written buffers, relative to each tensor."""
@@ -225,9 +223,10 @@ def _halve(axes: list[Axis], holds: Callable[[Sequence[Axis]], bool]) -> list[Ax
 
 
 def make_generic(weight: Tensor, generator: torch.Generator) -> Tensor:
-    """A copy of a weight, a random one if it is constant."""
-    value = weight.detach().clone()
-    if value.numel() > 1 and bool((value == value.reshape(-1)[0]).all()):
+    """A weight as it is, a random one if it is constant."""
+    value = weight.detach()
+    few = value.reshape(-1)[:16]  # seen at once for most weights
+    if value.numel() > 1 and bool((few == few[0]).all()) and bool((value == few[0]).all()):
         noise = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
         # A constant that is not 0 keeps its sign: it may be a variance.
         value = torch.where(value == 0, 0.3 * noise, value * (0.3 * noise).exp())
