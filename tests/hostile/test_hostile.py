@@ -11,7 +11,7 @@ from hostile_table import Table
 
 from intertwine.cli.program import build_parser, commands
 
-SHARE = 7  # every seventh case of the generated ones
+SHARE = 13  # every thirteenth case of the generated ones
 MUTATIONS = 30  # of each reader
 
 

@@ -11,8 +11,6 @@ from intertwine import Report, verify, zoo
 # Inputs are smaller than usual where the architecture allows it; the graph is the same.
 TORCHVISION = {
     "alexnet": 64,
-    "vgg16_bn": 32,
-    "resnet18": 64,
     "resnet50": 64,
     "resnext50_32x4d": 64,
     "densenet121": 64,
@@ -24,7 +22,6 @@ TORCHVISION = {
     "googlenet": 64,
     "regnet_y_400mf": 64,
     "convnext_tiny": 64,
-    "vit_b_16": 224,
     "swin_t": 64,
 }
 TIMM = {

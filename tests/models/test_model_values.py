@@ -16,8 +16,7 @@ SMALL = [
     ("timm:levit_128", 224),
     ("timm:gmlp_s16_224", 224),
     ("timm:mixer_s16_224", 224),
-    ("timm:resmlp_12_224", 224),
-    ("timm:convmixer_768_32", 64),
+    ("timm:convmixer_768_32", 32),
     ("timm:ghostnet_100", 64),
     ("timm:coatnet_nano_rw_224", 224),
 ]

@@ -45,6 +45,7 @@ def run(folder, fatal=0, seconds=300.0):
         real(handle)
     os.fsync = fsync
     command = ["train", "digits-vgg", "--data", "digits", "--recipe", sys.argv[1], "--threads", "1"]
+    command += ["--train-limit", "480"]
     os._exit(main([*command, "-o", str(folder)]))
 
 def launch(folder, **how):
@@ -62,7 +63,7 @@ def wait(child):
 root = Path(sys.argv[2])
 codes = {"whole": [wait(launch(root / "whole"))], "inside": [], "outside": []}
 while len(codes["inside"]) < 8 and 0 not in codes["inside"]:
-    codes["inside"].append(wait(launch(root / "inside", fatal=45, seconds=0.0)))
+    codes["inside"].append(wait(launch(root / "inside", fatal=19, seconds=0.0)))
 child = launch(root / "outside", seconds=0.05)
 ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
 while len(read_metrics(root / "outside")) < 2 and os.waitid(os.P_PID, child, ended) is None:
@@ -103,7 +104,7 @@ def assert_same_end(folder: Path, whole: Path) -> None:
 
 
 def test_kill_in_the_middle_of_checkpoint_writes(killed: Path) -> None:
-    """Every start dies in its 45th write (mostly a state within an epoch) until one gets to the end."""
+    """Every start dies in its 19th write (mostly a state within an epoch) until one gets to the end."""
     assert codes(killed)["whole"] == [0]
     found = codes(killed)["inside"]
     assert found[-1] == 0 and found.count(-9) == len(found) - 1 >= 3
