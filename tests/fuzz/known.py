@@ -425,3 +425,62 @@ known(
     l="nn.Linear(6, 4)",
     o="nn.Linear(4, 3)",
 )
+known(
+    "rows of a table that a batch of one is stretched to, and no other batch but theirs runs",
+    "return self.c(self.l(x) + self.p)",
+    ((1, 5), (4, 5)),
+    l="nn.Linear(5, 4)",
+    p="nn.Parameter(torch.empty(4, 4))",
+    c="nn.ConvTranspose1d(4, 4, 2)",
+)
+known(
+    "rows of a table made in forward that a length of one is stretched to",
+    "h = self.l(x) + torch.ones(6, 4, dtype=x.dtype); return self.o(F.relu(self.c(h)).flatten(1))",
+    ((2, 1, 5), (2, 6, 5), (3, 6, 5)),
+    l="nn.Linear(5, 4)",
+    c="nn.Conv1d(6, 3, 1)",
+    o="nn.Linear(12, 2)",
+)
+known(
+    "channels between height and width in a flatten: only the product is fixed",
+    "return self.o(self.c(x).unsqueeze(3).transpose(3, 1).flatten(1))",
+    ((2, 3, 4, 4), (2, 3, 2, 8), (1, 3, 8, 2)),
+    c="nn.Conv2d(3, 2, 3, padding=1)",
+    o="nn.Linear(32, 3)",
+)
+known(
+    "the batch flattened as well: only the product is fixed",
+    "return self.o(F.relu(self.l(x)).transpose(0, 1).flatten())",
+    ((4, 6), (4, 6)),
+    l="nn.Linear(6, 8)",
+    o="nn.Linear(32, 3)",
+)
+known(
+    "a scramble that is none for squares",
+    "h = self.c(x); return self.o(h.reshape(h.shape[0], h.shape[1], h.shape[3], h.shape[2])"
+    ".transpose(2, 3).mean((2, 3)))",
+    ((2, 3, 4, 4), (2, 3, 3, 5), (1, 3, 6, 2)),
+    c="nn.Conv2d(3, 2, 3, padding=1)",
+    o="nn.Linear(2, 3)",
+)
+known(
+    "channels cut by a view across height and width",
+    "h = self.c(x); return self.o(h.reshape(h.shape[0], h.shape[3], h.shape[1], h.shape[2]).mean((1, 3)))",
+    ((2, 3, 4, 4), (2, 3, 3, 5), (1, 3, 6, 2), (1, 3, 2, 6)),
+    c="nn.Conv2d(3, 2, 3, padding=1)",
+    o="nn.Linear(2, 3)",
+)
+known(
+    "a length of one, and the next that fits is four",
+    "h = self.l(x); h = h.reshape(h.shape[0], -1, h.shape[1]); h = torch.stack([h, h], 2).split(3, 3)[-1]; "
+    "return self.o(h.flatten(1))",
+    ((2, 1, 5), (1, 4, 5), (2, 4, 5)),
+    l="nn.Linear(5, 6)",
+    o="nn.Linear(12, 3)",
+)
+known(
+    "what is left out of every batch but of one",
+    "h = self.l(x); h = h.transpose(2, 0).reshape(h.shape); return h[h.shape[0] // 2:]",
+    ((3, 2, 6), (1, 2, 6), (4, 2, 6)),
+    l="nn.Linear(6, 4)",
+)

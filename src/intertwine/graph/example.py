@@ -7,8 +7,9 @@ larger, and what runs counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 LARGE = 20_000  # entries of the inputs above which larger sizes are not tried: smaller ones say as much
+SMALL = 10  # sizes below are all tried for a dimension that cannot change otherwise
+TRIED = 20  # rare sizes of a kind that are tried
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,11 @@ class Example:
         """The shapes of the tensors, in order."""
         return tuple(tuple(x.shape) for x in self.leaves if isinstance(x, Tensor))
 
+    def changed(self, others: Sequence[Example]) -> set[tuple[int, int]]:
+        """The dimensions, by tensor and position, of which others have more or less."""
+        pairs = [pair for e in others for pair in enumerate(zip(self.shapes, e.shapes, strict=True))]
+        return {(k, d) for k, (a, b) in pairs for d in range(len(a)) if a[d] != b[d]}
+
 
 def describe(args: Any) -> str:
     """Shapes and dtypes of nested example arguments, for messages."""
@@ -74,27 +82,90 @@ def describe(args: Any) -> str:
     return repr(args)
 
 
-def other_sizes(runs: Callable[[Example], bool], example: Example, count: int = 2) -> list[Example]:
-    """Up to `count` examples of other sizes on which the model runs, as different as it allows.
+Shape = tuple[int, ...]
+
+
+def other_sizes(
+    runs: Callable[[Example], bool], example: Example, count: int = 2, sizes: Sequence[int] = ()
+) -> list[Example]:
+    """Examples of other sizes on which the model runs, as different as it allows: `count`, and rare ones.
 
     runs: whether the model takes an example. Dimensions of equal size change together (height and width, the
-    length of ids and of their mask); the first dimension of all tensors is the batch.
+    length of ids and of their mask), and then apart; the first dimension of all tensors is the batch.
+    Dimensions that cannot change so may still change where something fits: to any small size, a size of 1 to
+    one of `sizes`, those in the model, by which it is stretched; and two whose product stays the same.
     """
     found: list[Example] = []
     batch = _batch(example)
     large = _large(example)
     for step in range(count):
-        # One more than the example's, then two more; of large inputs rather a single one.
-        rows = batch + 1 + step if not (large and step and batch > 1) else 1
+        # A single row, with which most can go wrong, and one more than the example's.
+        rows = batch + 1 + step if batch <= 1 else batch + step if step else 1
         grown = {batch: rows} if batch else {}
         inner = _inner(runs, example, [e.shapes for e in found], larger=step % 2 == 1 and not large)
-        for sizes in ((grown, inner), (grown, {}), ({}, inner)):
-            new = _resized(example, *sizes)
+        for changes in ((grown, inner), (grown, {}), ({}, inner)):
+            new = _resized(example, *changes)
             known = new.shapes in [e.shapes for e in (example, *found)]
             if not known and runs(new):
                 found.append(new)
                 break
+    for several in (_fitting(example, found, sizes), _exchanged(example, found), _apart(example, found)):
+        unseen = (e for e in several if all(e.shapes != other.shapes for other in (example, *found)))
+        found += list(islice((e for e in unseen if runs(e)), 1))
     return found
+
+
+def _rigid(example: Example, found: Sequence[Example]) -> list[tuple[int, int]]:
+    """The dimensions that no example changes, by tensor and position."""
+    shapes = example.shapes
+    places = [(k, dim) for k, shape in enumerate(shapes) for dim in range(len(shape))]
+    return [(k, dim) for k, dim in places if all(e.shapes[k][dim] == shapes[k][dim] for e in found)]
+
+
+def _apart(example: Example, found: Sequence[Example]) -> Iterator[Example]:
+    """Equal dimensions that changed together, now one of them to another size than the others."""
+    for k, shape in enumerate(example.shapes):
+        seen = [e.shapes[k] for e in (example, *found)]
+        for dim in range(len(shape) - 1, 1, -1):
+            twin = next((d for d in range(1, dim) if shape[d] == shape[dim]), None)
+            sizes = list(dict.fromkeys(s[dim] for s in seen[::-1]))
+            if twin is not None and len(sizes) > 1:
+                other = list(shape)
+                other[twin], other[dim] = sizes[1], sizes[0]
+                yield _reshaped(example, lambda s: tuple(other) if s == shape else s)  # noqa: B023
+                return
+
+
+def _fitting(example: Example, found: Sequence[Example], sizes: Sequence[int]) -> Iterator[Example]:
+    """Dimensions that nothing changed, one size after another at any small one, and where they are 1, at
+    those that occur in the model."""
+    entries = sum(x.numel() for x in example.leaves if isinstance(x, Tensor))
+    batch, large = _batch(example), _large(example)
+    rigid = {(min(dim, 1), example.shapes[k][dim]) for k, dim in _rigid(example, found)}
+    for inner, old in sorted(rigid):
+        among = {*range(1, SMALL), *(s for s in sizes if old == 1)} if not large or old == 1 else set[int]()
+        fits = sorted(s for s in among if s not in (0, old) and s * entries <= old * max(LARGE, 4 * entries))
+        for new in fits[:TRIED]:
+            if inner:
+                yield _resized(example, {}, {old: new})
+            elif old == batch:
+                yield _resized(example, {old: new}, {})
+
+
+def _exchanged(example: Example, found: Sequence[Example]) -> Iterator[Example]:
+    """Two dimensions that nothing changed, with a factor moved from one to the other."""
+    rigid = _rigid(example, found)
+    tried = 0
+    for shape in dict.fromkeys(example.shapes):
+        free = {d for k, d in rigid if example.shapes[k] == shape}
+        pairs = [(a, b) for a in free for b in free if a != b and shape[a] > 1]
+        for a, b in sorted(pairs, key=lambda pair: (-min(pair), -max(pair))):  # the last dimensions first
+            part = next(n for n in range(2, shape[a] + 1) if shape[a] % n == 0)
+            other = list(shape)
+            other[a], other[b] = shape[a] // part, shape[b] * part
+            if tried < TRIED:
+                tried += 1
+                yield _reshaped(example, lambda s: tuple(other) if s == shape else s)  # noqa: B023
 
 
 def one_row(example: Example) -> list[Example]:
@@ -143,14 +214,22 @@ def _batch(example: Example) -> int:
 
 
 def _resized(example: Example, batch: Mapping[int, int], inner: Mapping[int, int]) -> Example:
-    """The example with sizes replaced: entries are repeated or left out, and real ones stirred a little."""
+    """The example with sizes replaced, those of the first dimension and the others."""
+
+    def wanted(shape: Shape) -> Shape:
+        return batch.get(shape[0], shape[0]), *(inner.get(size, size) for size in shape[1:])
+
+    return _reshaped(example, wanted)
+
+
+def _reshaped(example: Example, wanted: Callable[[Shape], Shape]) -> Example:
+    """The example with other shapes: entries are repeated or left out, and real ones stirred a little."""
     generator = torch.Generator().manual_seed(0)
 
     def resize(x: Tensor) -> Tensor:
         if not x.dim():
             return x
-        wanted = [batch.get(x.shape[0], x.shape[0]), *(inner.get(s, s) for s in x.shape[1:])]
-        for dim, size in enumerate(wanted):
+        for dim, size in enumerate(wanted(tuple(x.shape))):
             if size != x.shape[dim]:
                 x = x.index_select(dim, (torch.arange(size) % x.shape[dim]).to(x.device))
         return stirred(x, generator)

@@ -54,9 +54,14 @@ def has_empty(traced: Traced) -> bool:
 
     Of an op with several results only those count that are taken: a batch norm in eval mode has empty ones.
     """
+    return 0 in sizes_in(traced)
+
+
+def sizes_in(traced: Traced) -> list[int]:
+    """The sizes of all dimensions of all values; of those that are known beforehand."""
     values = [node.meta.get("val") for node in traced.graph.nodes]
-    sizes = [size for v in values if isinstance(v, torch.Tensor) for size in v.shape]
-    return any(isinstance(size, int) and size == 0 for size in sizes)  # others are not known beforehand
+    shapes = [v.shape for v in values if isinstance(v, torch.Tensor)]
+    return sorted({size for shape in shapes for size in shape if isinstance(size, int)})
 
 
 def load_program(path: Path) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:

@@ -117,9 +117,9 @@ class Stage:
             return self._held[name]
         return make_generic(self._read[name].to(self.dtype, copy=True), self._noise(name))
 
-    def examples(self, count: int = 2) -> tuple[Example, ...]:
-        """The example and others of other sizes."""
-        return (self.first, *other_sizes(runner(self.expected), self.first, count))
+    def examples(self, sizes: Sequence[int] = ()) -> tuple[Example, ...]:
+        """The example and others of other sizes; `sizes`: those that occur in the model."""
+        return (self.first, *other_sizes(runner(self.expected), self.first, sizes=sizes))
 
     def expected(self, example: Example) -> Outcome:
         """What the model does before anything acts on it."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from intertwine.errors import InputError, ModelError, NotFound, RefutedClaim
 from intertwine.graph.eager import runner
 from intertwine.graph.example import Example, other_sizes
-from intertwine.graph.export import Traced, export, has_empty
+from intertwine.graph.export import Traced, export, has_empty, sizes_in
 from intertwine.ir.groups import Group
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.axes import Axis, Member, build_axes
@@ -292,14 +292,16 @@ def trace(
     if not prove:
         stage = Stage(model, (), given, next(_dtypes(model), torch.float32), memory=0)
         graphs = [first]
-        for other in other_sizes(runner(stage.expected), given):
+        others = other_sizes(runner(stage.expected), given, sizes=sizes_in(first))
+        for k, other in enumerate(others, 1):
             graph = export(model, other.args, other.kwargs)
             if has_empty(graph):
                 continue  # where something is empty, nothing can be seen of it
             graphs.append(graph)
             symmetry = Symmetry(*graphs, seconds_export=clock.seconds)
-            if not symmetry.inference.ledger.cuts:
-                return symmetry  # views never cut what carries labels, so that no size can cut it otherwise
+            # Where views never cut what carries labels, sizes that changed already can cut nothing otherwise.
+            if not symmetry.inference.ledger.cuts and given.changed(others[k:]) <= given.changed(others[:k]):
+                return symmetry
         return Symmetry(*graphs, seconds_export=clock.seconds)
     return Trial(model, Symmetry(first, seconds_export=clock.seconds), given, seed).proved()
 
@@ -331,7 +333,7 @@ class Trial:
         self.clock, self.model, self.seed = Clock(), model, seed
         self.stage = staged(model, list(symmetry.weights(model)), example, seed)
         assert_finite(self.stage, model)
-        self.examples = self.stage.examples()
+        self.examples = self.stage.examples(sizes_in(symmetry.traced))
         self.samples = 2 if sum(p.numel() for p in model.parameters()) < SMALL else 1
         self.symmetry = symmetry
         self.error, self.worst = self._largest_error()
