@@ -34,6 +34,7 @@ nightly: $(FULL)
 
 lint: $(FULL)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check src tests benchmarks scripts
 	$(BIN)/mypy
 
 docs: $(CORE)

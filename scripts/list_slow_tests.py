@@ -1,6 +1,6 @@
 """Write tests/slow.txt from what `pytest --durations=0` printed: the tests that `make check` leaves out.
 
-    make test ARGS=--durations=0 | python scripts/list_slow_tests.py
+make test ARGS=--durations=0 | python scripts/list_slow_tests.py
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Write docs/coverage.md from the surveys in docs/coverage/*.json.
 
-    intertwine coverage --library torchvision -o docs/coverage/torchvision.json
-    intertwine coverage --library timm --each-module -o docs/coverage/timm.json
-    intertwine coverage --library timm --dedupe -o docs/coverage/timm-all.json
-    intertwine coverage --library hf -o docs/coverage/hf.json
-    python scripts/make_coverage_table.py
+intertwine coverage --library torchvision -o docs/coverage/torchvision.json
+intertwine coverage --library timm --each-module -o docs/coverage/timm.json
+intertwine coverage --library timm --dedupe -o docs/coverage/timm-all.json
+intertwine coverage --library hf -o docs/coverage/hf.json
+python scripts/make_coverage_table.py
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ class Result:
         """The page (.html) or the numbers (.json), whole or not at all."""
         kind = Path(path).suffix
         if kind == ".html":
-            return self.page().write(path)
+            result: Path = self.page().write(path)
+            return result
         if kind == ".json":
             return write_bytes(path, to_json(self.to_dict()).encode())
         raise InputError(f"cannot save as {kind or 'a file without an ending'}", do="use .html or .json")

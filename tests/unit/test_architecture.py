@@ -41,9 +41,22 @@ LEVELS = [
     {"cli"},
 ]
 LEVEL = {name: height for height, names in enumerate(LEVELS) for name in names}
-HEAVY = ("torch", "numpy", "rich", "torchvision",
-         "timm", "transformers", "plotly", "sklearn", "ray", "pyarrow", "umap", "gymnasium",
-         "minigrid", "stable_baselines3")
+HEAVY = (
+    "torch",
+    "numpy",
+    "rich",
+    "torchvision",
+    "timm",
+    "transformers",
+    "plotly",
+    "sklearn",
+    "ray",
+    "pyarrow",
+    "umap",
+    "gymnasium",
+    "minigrid",
+    "stable_baselines3",
+)
 
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or p.stem in LEVEL)
 

@@ -126,8 +126,6 @@ def test_tables_never_split_a_word(
         assert max(map(len, lines)) <= width
 
 
-
-
 def test_progress_in_a_log_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
     say = output.now_and_then(lambda: now[0])

@@ -122,7 +122,11 @@ def test_elimination_in_blocks_is_elimination_one_by_one(monkeypatch: pytest.Mon
     readings = [
         Reading(
             Place(f"w{k}", 1, "in", np.arange(14)[:, None]),
-            torch.zeros(14), torch.from_numpy(c), None, "b", 1.0,
+            torch.zeros(14),
+            torch.from_numpy(c),
+            None,
+            "b",
+            1.0,
         )
         for k, c in enumerate(moments)
     ]

@@ -153,7 +153,11 @@ def test_all_kinds_under_one_budget_beat_each_alone_and_replay_from_json(net: Ne
     errors = {}
     for kinds in ("all", "channels", "rank", "stream"):
         plan = plan_merge(
-            model, symmetry, method="sequential", target_params=0.8, parameters={"kinds": kinds},
+            model,
+            symmetry,
+            method="sequential",
+            target_params=0.8,
+            parameters={"kinds": kinds},
             data=[_ids(400)],
         )
         errors[kinds] = float((apply_merge(model, plan)(ids) - whole).square().mean())
@@ -200,7 +204,12 @@ def test_merge_folds_saves_and_loads(tmp_path: Path) -> None:
     model = zoo.build("nanogpt64").requires_grad_(False)
     ids = torch.randint(0, 65, (8, 64))
     result = merge(
-        model, ids[:2], method="sequential", fold=True, target_params=0.9, train_data=[ids],
+        model,
+        ids[:2],
+        method="sequential",
+        fold=True,
+        target_params=0.9,
+        train_data=[ids],
     )
     assert result.parameters_after <= 0.9 * result.parameters_before == 0.9 * 208320
     assert {a.kind for a in result.plan.axes} == {"channels", "rank", "stream"}

@@ -165,7 +165,8 @@ def _agree(lhs: Tensor, rhs: Tensor) -> Tensor:
     close = size.isfinite() & ((lhs - rhs).abs() <= info.eps ** (2 / 3) * size)
     underflow = size < info.tiny**0.65
     overflow = (least > info.max**0.65) & (lhs.sign() == rhs.sign())
-    return close | underflow | overflow | (lhs.isnan() & rhs.isnan())
+    result: Tensor = close | underflow | overflow | (lhs.isnan() & rhs.isnan())
+    return result
 
 
 def _plainness(points: Tensor) -> Tensor:

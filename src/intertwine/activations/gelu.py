@@ -71,4 +71,5 @@ def _by_quadrature(lam: Array) -> Array:
     t = 1 + half * (nodes + 1)
     kernel = (1 + t[..., :, None] ** 2 + t[..., None, :] ** 2) ** -2.5
     integral = half[..., 0] ** 2 * np.einsum("...st,s,t->...", kernel, weights, weights)
-    return 3 / (2 * math.pi) * integral
+    result: Array = 3 / (2 * math.pi) * integral
+    return result

@@ -21,7 +21,8 @@ from intertwine.agents.tasks import read_found
 from intertwine.comparing.statistics import Interval
 from intertwine.comparing.trend import Trend, fit_trend, mean_rho
 from intertwine.errors import DataError, InputError, Unsupported
-from intertwine.sweeping.run import Progress, run_tasks
+from intertwine.progress import Progress
+from intertwine.sweeping.run import run_tasks
 from intertwine.sweeping.store import Store
 from intertwine.sweeping.task import Task
 

@@ -45,7 +45,7 @@ def make_environment(name: str) -> gymnasium.Env[Any, Any]:
         )
     remember_views(made.unwrapped)
 
-    class Picture(gym.ObservationWrapper):  # type: ignore[name-defined]
+    class Picture(gym.ObservationWrapper):  # type: ignore[name-defined,misc]
         """The picture alone, channels first; the mission is the same throughout."""
 
         def __init__(self) -> None:

@@ -13,7 +13,8 @@ from intertwine.agents.snapshots import Snapshot, snapshot_name
 from intertwine.agents.tasks import RUN, read_found
 from intertwine.errors import InputError
 from intertwine.files import replacing
-from intertwine.sweeping.run import Progress, run_tasks
+from intertwine.progress import Progress
+from intertwine.sweeping.run import run_tasks
 from intertwine.sweeping.store import Store
 from intertwine.sweeping.task import Task
 from intertwine.training.state import claim, locked

@@ -166,9 +166,7 @@ class _Candidates:
         extra = self.extra
         if not self.alone:
             extra = {unit: self._energy(self.units[unit], target) * table for unit, table in extra.items()}
-        return Matcher(
-            self.action, target, signs=signs, rotations=rotations, extra=extra, alone=self.alone
-        )
+        return Matcher(self.action, target, signs=signs, rotations=rotations, extra=extra, alone=self.alone)
 
     def _energy(self, unit: Unit, target: Weights) -> float:
         """Mean squared norm of the slices of a channel: what a correlation of 1 is worth beside weights."""

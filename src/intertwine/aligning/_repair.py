@@ -62,7 +62,8 @@ class Corrected(nn.Module):
             scale, shift = self.factors()
         shape = [1] * y.dim()
         shape[self.dim] = -1
-        return y * scale.reshape(shape) + shift.reshape(shape)
+        result: Tensor = y * scale.reshape(shape) + shift.reshape(shape)
+        return result
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """What every channel is multiplied by, and what is added, for the statistics of all batches."""

@@ -61,7 +61,12 @@ def _add_train(commands: Any, form: type[argparse.HelpFormatter]) -> None:
         "--episodes", type=positive_int, metavar="N", help="for the mean reward of a snapshot (default: 20)"
     )
     parser.add_argument(
-        "-o", "--out", dest="zoo_out", type=output_path, metavar="ZOO", required=True,
+        "-o",
+        "--out",
+        dest="zoo_out",
+        type=output_path,
+        metavar="ZOO",
+        required=True,
         help="the folder of the agents",
     )
     add_backend_arguments(parser)

@@ -64,7 +64,7 @@ def _bash(parser: argparse.ArgumentParser) -> str:
     cases: list[str] = []
     groups: dict[str, list[str]] = {}
     for words, each in commands(parser).items():
-        choices = "*:-*) words=\"" + " ".join(_options(each)) + "\" ;;\n"
+        choices = '*:-*) words="' + " ".join(_options(each)) + '" ;;\n'
         for action in each._actions:
             if action.choices:
                 names = "|".join(f"{option}:*" for option in action.option_strings) or "*"

@@ -19,7 +19,6 @@ from typing import Any
 _FILE = Path(__file__).with_suffix(".json")
 
 
-
 def registered() -> dict[str, Any]:
     """methods, parameters and repairs of merge; measures of compare; stitches; help on MODEL and DATA.
 

@@ -172,7 +172,8 @@ def _whiten(s: Tensor) -> Tensor:
     inverse = torch.where(live, 1 / scale.where(live, torch.ones_like(scale)), torch.zeros_like(scale))
     values, vectors = torch.linalg.eigh(s * torch.outer(inverse, inverse))
     keep = values > RANK_TOLERANCE * values.max()
-    return inverse[:, None] * vectors[:, keep] / values[keep].sqrt()
+    result: Tensor = inverse[:, None] * vectors[:, keep] / values[keep].sqrt()
+    return result
 
 
 def _leading(s: Tensor, variance: float) -> Tensor:
@@ -182,4 +183,5 @@ def _leading(s: Tensor, variance: float) -> Tensor:
     share = values.clamp(min=0).cumsum(0) / values.clamp(min=0).sum()
     count = int((share < variance * (1 - 1e-12)).sum()) + 1
     keep = (torch.arange(len(values), device=s.device) < count) & (values > RANK_TOLERANCE * values[0])
-    return vectors[:, keep] / values[keep].sqrt()
+    result: Tensor = vectors[:, keep] / values[keep].sqrt()
+    return result

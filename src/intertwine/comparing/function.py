@@ -196,7 +196,8 @@ def jensen_shannon(log_p: Tensor, log_q: Tensor, *, base: float = math.e) -> Ten
         + torch.special.xlogy(q, q)
         - q * log_m.clamp(min=-1e30)
     )
-    return (terms.sum(1) / 2).clamp(min=0) / math.log(base)
+    result: Tensor = (terms.sum(1) / 2).clamp(min=0) / math.log(base)
+    return result
 
 
 def rank_correlation(a: Tensor, b: Tensor) -> Tensor:
@@ -212,7 +213,8 @@ def rank_correlation(a: Tensor, b: Tensor) -> Tensor:
 
 def _distance(weights: np.ndarray, squares: np.ndarray) -> np.ndarray:
     aa, bb, ab = (weights @ squares).T
-    return np.sqrt(np.maximum(2 - 2 * ab / np.sqrt(aa * bb), 0))
+    result: np.ndarray = np.sqrt(np.maximum(2 - 2 * ab / np.sqrt(aa * bb), 0))
+    return result
 
 
 def _log_probabilities(outputs: Tensor, kind: Kind, name: str) -> Tensor:

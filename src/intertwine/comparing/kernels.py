@@ -126,7 +126,8 @@ def kernel_cka(k: Tensor, l: Tensor, *, debiased: bool = False) -> float:
     for own, kernel, side in ((own_k, k, "first"), (own_l, l, "second")):
         if not own > 1e-24 * float(kernel.double().square().mean()):
             raise constant_features(side)
-    return hsic(k, l, debiased=debiased) / (own_k * own_l) ** 0.5
+    result: float = hsic(k, l, debiased=debiased) / (own_k * own_l) ** 0.5
+    return result
 
 
 class _Normalised:

@@ -25,7 +25,8 @@ def distance_ranks(x: Tensor, *, progress: Progress | None = None) -> Tensor:
     norm = ranks.norm()
     if not norm > 0:
         raise constant_features("given")
-    return ranks / norm
+    result: Tensor = ranks / norm
+    return result
 
 
 def rank_correlation(ranks_x: Tensor, ranks_y: Tensor) -> float:

@@ -43,7 +43,8 @@ def read_broden(folder: Path, *, size: int | None = None, limit: int | None = No
         path = folder / "images" / index[i]["image"]
         if not path.is_file():
             raise DataError(f"no such image: {path}")
-        return decode([(path.name, path)], size, 3)[0]
+        result: np.ndarray = decode([(path.name, path)], size, 3)[0]
+        return result
 
     shape = image(0).shape if index else (3, 0, 0)
 

@@ -55,7 +55,8 @@ def load_data(
     )  # fmt: skip
     raw = read_source(spec, request)
     if hasattr(raw, "batches"):  # a data set of its own: text, or what others registered
-        return raw
+        result: Dataset = raw
+        return result
     if isinstance(raw, Encoded):
         if not len(raw.items):
             raise DataError("the data set is empty", where=spec)

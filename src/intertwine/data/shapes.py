@@ -46,16 +46,20 @@ class _Canvas:
         self.y, self.x = (np.mgrid[: self.size, : self.size] + 0.5) / self.size
 
     def box(self, left: float, top: float, right: float, bottom: float) -> np.ndarray:
-        return (self.x >= left) & (self.x < right) & (self.y >= top) & (self.y < bottom)
+        result: np.ndarray = (self.x >= left) & (self.x < right) & (self.y >= top) & (self.y < bottom)
+        return result
 
     def disc(self, x: float, y: float, radius: float, flat: float = 1.0) -> np.ndarray:
-        return (self.x - x) ** 2 + ((self.y - y) / flat) ** 2 < radius**2
+        result: np.ndarray = (self.x - x) ** 2 + ((self.y - y) / flat) ** 2 < radius**2
+        return result
 
     def triangle(self, left: float, right: float, top: float, bottom: float, tip: float) -> np.ndarray:
         """A base at the bottom, a tip at the top."""
         share = (self.y - top) / max(bottom - top, 1e-9)
         inside = (share >= 0) & (share < 1)
-        return inside & (self.x > tip + (left - tip) * share) & (self.x < tip + (right - tip) * share)
+        edges = self.x > tip + (left - tip) * share, self.x < tip + (right - tip) * share
+        result: np.ndarray = inside & edges[0] & edges[1]
+        return result
 
     def paint(self, mask: np.ndarray, colour: str, texture: str | None, **marks: str) -> None:
         """Colour a region and mark it; a texture darkens a pattern of it. What was there is covered."""

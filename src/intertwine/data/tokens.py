@@ -160,7 +160,7 @@ def read_tokens(rest: str, request: Request) -> Tokens:
     path = user_path(found["path"] if found else rest, DataError)
     start, stop = (int(found["start"] or 0), int(found["stop"] or 100)) if found else (0, 100)
     if not 0 <= start < stop <= 100:
-        raise DataError(f"no part {rest[len(str(path)):]!r} of a text", do="write FILE[90%:] or FILE[:90%]")
+        raise DataError(f"no part {rest[len(str(path)) :]!r} of a text", do="write FILE[90%:] or FILE[:90%]")
     files = _files(path)
     context = request.context or _CONTEXT
     batch = max(1, min(request.batch, _TOKENS // context))

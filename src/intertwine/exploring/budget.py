@@ -101,7 +101,8 @@ def plan_points(seconds_per_point: float, dim: int, seconds: float) -> int:
 
 def _evaluations(points: int, dim: int) -> float:
     """What a level costs by experience: a coarse lattice, and 15 points for each of a line across."""
-    return min(points**dim, (points / 8 + 1) ** dim + 15 * points ** (dim - 1))
+    result: float = min(points**dim, (points / 8 + 1) ** dim + 15 * points ** (dim - 1))
+    return result
 
 
 def _near(objective: Objective, reachable: float, arrived: float, seed: int) -> list[float]:

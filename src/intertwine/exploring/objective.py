@@ -145,7 +145,8 @@ class Objective:
     def run(self, vector: Tensor, examples: slice = slice(None)) -> Tensor:
         """phi(x, vector) for the chosen part of C."""
         inputs = tuple(x[examples] for x in self.inputs)
-        return functional_call(self._module, self.layout.unflatten(vector), inputs)
+        result: Tensor = functional_call(self._module, self.layout.unflatten(vector), inputs)
+        return result
 
     def sums(self, vectors: Tensor, examples: slice = slice(None), *, batched: bool = False) -> Tensor:
         """Sum (not mean) of the loss over a part of C, for every row of `vectors`; differentiable."""
@@ -224,7 +225,8 @@ class Objective:
         probe = min(self.size, 8)
         with torch.no_grad(), _CountBytes() as counter:
             self.run(self.theta, slice(0, probe))
-        return max(1, counter.bytes // probe)
+        result: int = max(1, counter.bytes // probe)
+        return result
 
     def _check_outputs(self) -> Tensor:
         """phi(x, theta) on C, after the checks that a useful message needs."""
@@ -304,7 +306,7 @@ class _CountBytes(TorchDispatchMode):
     """Adds up the bytes of every tensor that an op returns."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.bytes = 0
 
     def __torch_dispatch__(

@@ -150,5 +150,5 @@ def _try(align: Aligned | None, point: Tensor) -> tuple[float | None, str]:
         return None, ""
     try:
         return align(point), ""
-    except (IntertwineError, torch.linalg.LinAlgError) as error:
+    except (IntertwineError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
         return None, str(error).splitlines()[0]

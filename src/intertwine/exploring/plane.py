@@ -48,7 +48,8 @@ class Plane:
     def residuals(self, vectors: Tensor) -> Tensor:
         """The distance of each row of `vectors` from the plane, in float64."""
         offsets = (vectors - self.origin).double()
-        return (offsets - (offsets @ self.basis.double().T) @ self.basis.double()).norm(dim=1)
+        result: Tensor = (offsets - (offsets @ self.basis.double().T) @ self.basis.double()).norm(dim=1)
+        return result
 
     def reach(self) -> float:
         """The largest absolute coordinate of a mark: what a picture must show at least."""
@@ -146,7 +147,8 @@ def _direction(part: Tensor, generator: torch.Generator, normalise: str) -> Tens
         return torch.zeros_like(part)
     rows, noise_rows = part.flatten(1), noise.flatten(1)
     scale = rows.norm(dim=1) / noise_rows.norm(dim=1).clamp_min(torch.finfo(part.dtype).tiny)
-    return (noise_rows * scale[:, None]).reshape(part.shape)
+    result: Tensor = (noise_rows * scale[:, None]).reshape(part.shape)
+    return result
 
 
 def _through(

@@ -28,7 +28,7 @@ class _Precise(TorchDispatchMode):
     """Every op in one precision."""
 
     def __init__(self, dtype: torch.dtype) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.dtype = dtype
 
     def __torch_dispatch__(

@@ -27,9 +27,7 @@ class Recorder:
         }
         self.fixed: dict[str, Tensor] = {node: state[name].detach() for node, name in traced.weights.items()}
         self.fixed.update(traced.constants)
-        self.inputs = [
-            n for n in traced.graph.nodes if n.op == "placeholder" and n.name not in self.fixed
-        ]
+        self.inputs = [n for n in traced.graph.nodes if n.op == "placeholder" and n.name not in self.fixed]
         self.batch = rows_of([n.meta.get("val") for n in self.inputs])
 
     def __call__(

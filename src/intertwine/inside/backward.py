@@ -62,7 +62,7 @@ class _Interpreter(fx.Interpreter):
         rule = find_rule(target) if self.guided else None
         if rule is None or rule.backward != "rectifier":
             return super().call_function(target, args, kwargs)
-        return _Rectifier.apply(args[0], _with_rest(target, args[1:], kwargs))
+        return _Rectifier.apply(args[0], _with_rest(target, args[1:], kwargs))  # type: ignore[no-untyped-call]
 
 
 def _with_rest(target: Any, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Tensor], Tensor]:
@@ -139,12 +139,13 @@ class Backward:
 
 def _leaf(body: fx.GraphModule, batch: int) -> fx.Node:
     """The first input, or the first floating value with a row for each input that is made from it."""
-    first = next(n for n in body.graph.nodes if n.op == "placeholder")
+    nodes: list[fx.Node] = list(body.graph.nodes)
+    first = next(n for n in nodes if n.op == "placeholder")
     held = first.meta.get("val")
     if not isinstance(held, Tensor) or held.is_floating_point():
         return first
     reached = {first}
-    for node in body.graph.nodes:
+    for node in nodes:
         if any(n in reached for n in node.all_input_nodes):
             reached.add(node)
             value = node.meta.get("val")

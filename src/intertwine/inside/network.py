@@ -201,7 +201,8 @@ class Network:
         factors = value.factors_on(axes)
         if len(factors) != 1 or set(factors[0].axes) != set(axes):
             return None
-        return self.symmetry.structure.classes.of[factors[0].on(axes).ids.reshape(-1)]
+        result: np.ndarray | None = self.symmetry.structure.classes.of[factors[0].on(axes).ids.reshape(-1)]
+        return result
 
     def _scalings(self, name: str, dim: int) -> tuple[np.ndarray, np.ndarray]:
         """Whether each position may be multiplied by a positive number there, and by -1."""

@@ -66,7 +66,8 @@ class Geodesic:
             cosine, sine = np.cos(alpha * self.angles), np.sin(alpha * self.angles)
             turned[first, first] = turned[second, second] = cosine
             turned[second, first], turned[first, second] = sine, -sine
-        return self.basis @ turned @ self.basis.T
+        result: np.ndarray = self.basis @ turned @ self.basis.T
+        return result
 
 
 def group_matrix(basis: Basis, size: int, seed: int = 0) -> np.ndarray:

@@ -107,4 +107,5 @@ def _pictures(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     shared, own = (torch.randn(batch, c, height, width, generator=generator) for c in (1, channels))
     noise = 0.95 * shared + 0.3 * own
     out = torch.fft.ifft2(torch.fft.fft2(noise) * falls).real
-    return out / out.std(dim=(1, 2, 3), keepdim=True)
+    result: Tensor = out / out.std(dim=(1, 2, 3), keepdim=True)
+    return result

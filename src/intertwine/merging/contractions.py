@@ -54,18 +54,18 @@ class Watch(TorchDispatchMode):
     """
 
     def __init__(self, model: nn.Module, seen: Seen) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seen = seen
         self.parameters = {storage(p): (name, p) for name, p in model.named_parameters()}
 
     def __enter__(self) -> Watch:
         self._fast = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)  # one op for a whole layer would hide its products
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
         torch.backends.mha.set_fastpath_enabled(self._fast)
 
     def __torch_dispatch__(

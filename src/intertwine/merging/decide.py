@@ -167,9 +167,7 @@ class Planner:
             measured = measure(self.model, self.data)
         for axis in self.axes:
             places = find_places(self.symmetry, axis)
-            self.readings[axis.name] = find_readings(
-                self.symmetry, places, self.weights, moments, measured
-            )
+            self.readings[axis.name] = find_readings(self.symmetry, places, self.weights, moments, measured)
 
     @cached_property
     def calibration(self) -> Call:

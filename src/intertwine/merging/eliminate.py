@@ -120,7 +120,8 @@ class _Side:
         self.a[:, k], self.b[:, k], self.count = scaled, rise, k + 1
         self.p -= scaled**2
         self.g += 2 * scaled * rise
-        return column
+        result: np.ndarray = column
+        return result
 
     def finish(self, alive: np.ndarray) -> None:
         """Bring all of P and G up to date, and drop what is gone."""

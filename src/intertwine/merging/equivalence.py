@@ -28,4 +28,3 @@ def feature_complexity(
     options = Options("ifm", order="independent", distance=distance, repair="none").checked()
     whole = Planner(model, symmetry, options, axes, check=False).at_beta(max(betas))
     return {beta: whole.cut(beta).complexity for beta in betas}
-

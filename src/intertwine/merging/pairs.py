@@ -22,7 +22,8 @@ def combined(gram: Matrix, keep: int, drop: int, a: float, b: float) -> Matrix:
     row = a * gram[keep] + b * gram[drop]
     row[keep] = own
     gram[keep], gram[:, keep] = row, row
-    return row
+    result: Matrix = row
+    return result
 
 
 def distances(grams: Sequence[Matrix]) -> Matrix:
@@ -198,7 +199,8 @@ class _ChangingGram:
 
     def full(self, columns: int) -> bool:
         """Whether a change with so many columns finds no room."""
-        return self.used + columns > self.left.shape[1]
+        result: bool = self.used + columns > self.left.shape[1]
+        return result
 
     def change(self, left: Matrix, right: Matrix) -> Matrix:
         """Add left right^T; returns the change of the norms. Where it is `full`, nothing may be unseen."""
@@ -215,7 +217,8 @@ class _ChangingGram:
         self.used = end
         own = np.einsum("ij,ij->i", left, right)
         self.norms += own
-        return own
+        result: Matrix = own
+        return result
 
     def combine(self, keep: int, drop: int, a: float, b: float) -> Matrix:
         """The row of a x_keep + b x_drop, which takes the place of x_keep."""

@@ -119,9 +119,7 @@ class _Plan:
             rows = tuple(tuple(row) for row in where.T.tolist())
             places.append(PlacePlan(param, dim, self.roles.get((param, dim), "other"), rows))
         lost = np.cumsum(losses[::-1])[:-1] / max(float(losses.sum()), 1e-300)
-        merges = tuple(
-            Merge(0, self.size - 1 - k, float(cost), 1.0) for k, cost in enumerate(lost)
-        )
+        merges = tuple(Merge(0, self.size - 1 - k, float(cost), 1.0) for k, cost in enumerate(lost))
         costs = tuple(float(c) for c in lost)
         return AxisPlan(
             self.axis.name, self.size, merges, False, tuple(places), True, (), costs, (), tuple(turns), kind

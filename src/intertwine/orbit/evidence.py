@@ -23,7 +23,7 @@ from intertwine.orbit.matrices import best_matrices, ranges
 from intertwine.orbit.scales import Slot, along, apply_factors
 from intertwine.orbit.state import State
 from intertwine.orbit.units import Spot, Unit, Weights
-from intertwine.symmetry.classes import mix
+from intertwine.symmetry.colours import mix
 from intertwine.symmetry.scales import ScaleKind, invert_gf2
 
 _NOTHING = 1e-20  # squared norms below this share of the largest hold no information

@@ -17,7 +17,7 @@ from intertwine.ir.ledger import Ids
 from intertwine.orbit.scales import Slot, apply_factors
 from intertwine.orbit.units import Weights
 from intertwine.symmetry import Element
-from intertwine.symmetry.classes import mix
+from intertwine.symmetry.colours import mix
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import fibre_map, identity
 

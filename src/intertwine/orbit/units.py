@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from intertwine.ir.ledger import Ids
-from intertwine.symmetry.classes import mix
+from intertwine.symmetry.colours import mix
 from intertwine.symmetry.structure import Linear, Structure
 from intertwine.symmetry.subgroup import Subgroup
 

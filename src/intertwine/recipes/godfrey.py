@@ -130,7 +130,8 @@ class Pairs:
 
     def mean(self, kind: str, chosen: str = "all") -> np.ndarray:
         """Networks x networks: the mean over layers."""
-        return self.values[kind][:, :, self.at(chosen)].mean(2)
+        result: np.ndarray = self.values[kind][:, :, self.at(chosen)].mean(2)
+        return result
 
     def interval(self, numbers: np.ndarray) -> Interval:
         """A number of every pair (networks x networks) as an interval over networks; none below three."""

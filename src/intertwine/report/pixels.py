@@ -62,7 +62,8 @@ def colours(heat: np.ndarray) -> np.ndarray:
     table = np.where((heat >= 0)[..., None, None], _WARM, _COLD)
     picked = np.take_along_axis(table, low[..., None, None], -2)[..., 0, :]
     above = np.take_along_axis(table, low[..., None, None] + 1, -2)[..., 0, :]
-    return picked * (1 - part) + above * part
+    result: np.ndarray = picked * (1 - part) + above * part
+    return result
 
 
 def scaled(heat: np.ndarray) -> np.ndarray:
@@ -76,7 +77,8 @@ def overlay(pixels: np.ndarray, heat: np.ndarray) -> np.ndarray:
     """Heat over a pale grey copy of the image; where there is none the image shows through."""
     grey = pixels.mean(2, keepdims=True).repeat(3, 2) * 0.55 + 255 * 0.45
     share = np.abs(heat).clip(0, 1)[..., None] ** 0.7
-    return (grey * (1 - share) + colours(heat) * share).round().astype(np.uint8)
+    result: np.ndarray = (grey * (1 - share) + colours(heat) * share).round().astype(np.uint8)
+    return result
 
 
 def spotlight(pixels: np.ndarray, mask: np.ndarray) -> np.ndarray:

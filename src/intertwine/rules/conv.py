@@ -34,9 +34,7 @@ def conv(
     return _conv(ctx, x, weight, bias, groups, transposed=False)
 
 
-@rule(
-    "conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input", contracts=True, rows=1
-)
+@rule("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input", contracts=True, rows=1)
 def conv_transpose(
     ctx: Context,
     x: Value,

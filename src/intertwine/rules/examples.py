@@ -101,7 +101,8 @@ def example(op: str, body: Callable[..., Tensor], **kwargs: Any) -> None:
 def overload(op: str) -> Callable[..., Any]:
     """The ATen function of a rule's key: `overload("linear.default")`."""
     name, kind = op.split(".")
-    return getattr(getattr(aten, name), kind)
+    result: Callable[..., Any] = getattr(getattr(aten, name), kind)
+    return result
 
 
 def examples(

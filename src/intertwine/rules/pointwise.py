@@ -112,7 +112,8 @@ def add(ctx: Context, a: Any, b: Any, *args: Any, **kwargs: Any) -> Value:
     if is_value(b):
         return ctx.add(a, b)
     if b == 0 and "rsub" not in ctx.op:
-        return a
+        result: Value = a
+        return result
     return ctx.add(a, constant(()))
 
 
@@ -128,7 +129,8 @@ def mul(ctx: Context, a: Any, b: Any) -> Value:
 def div(ctx: Context, a: Any, b: Any) -> Value:
     """a / b: scales are subtracted."""
     if not is_value(b):
-        return a
+        result: Value = a
+        return result
     inverse = ctx.pointwise(b, intertwiner("reciprocal"))
     return ctx.multiply(a, inverse) if is_value(a) else inverse
 

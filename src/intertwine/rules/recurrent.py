@@ -146,5 +146,3 @@ def cell(ctx: Context, x: Value, state: Value, *weights: Value | None) -> Value:
     """One step of a recurrent net."""
     step = STEPS[ctx.op.split(".")[0].removesuffix("_cell")]
     return step(ctx, x, (state,), [w for w in weights if w is not None])[0]
-
-

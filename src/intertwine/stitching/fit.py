@@ -160,7 +160,8 @@ def random_start(kind: Kind, like: Tensor, junction: Junction, training: Trainin
         order = torch.randperm(len(like), generator=random)
         return torch.eye(len(like), dtype=like.dtype)[order].to(like)
     bound = like.shape[1] ** -0.5
-    return ((2 * torch.rand(like.shape, generator=random) - 1) * bound).to(like)
+    result: Tensor = ((2 * torch.rand(like.shape, generator=random) - 1) * bound).to(like)
+    return result
 
 
 def _fit_group(

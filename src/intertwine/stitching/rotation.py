@@ -125,7 +125,8 @@ def random_basis(by: str, size: int, group: Group, *, spread: float = 1.0, seed:
     normal = torch.randn(size, size, generator=random, dtype=torch.float64)
     if by == "orthogonal" or group.linear:
         q, r = torch.linalg.qr(normal)
-        return q * r.diagonal().sign()  # the sign makes it uniform over O(n)
+        result: Tensor = q * r.diagonal().sign()  # the sign makes it uniform over O(n)
+        return result
     order = torch.randperm(size, generator=random) if group.permutation else torch.arange(size)
     scale = torch.ones(size, dtype=torch.float64)
     if group.positive:

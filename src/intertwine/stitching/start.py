@@ -78,13 +78,14 @@ def closed_form(kind: Kind, moments: Moments, group: Group) -> Tensor:
 
 def least_squares(moments: Moments, ridge: float = RIDGE) -> Tensor:
     """M = Y X' (X X' + ridge)^-1, or without the ridge where Y = M X holds exactly."""
-    exact = moments.yx @ torch.linalg.pinv(moments.xx, rtol=1e-12, hermitian=True)
+    exact: Tensor = moments.yx @ torch.linalg.pinv(moments.xx, rtol=1e-12, hermitian=True)
     missed = moments.y2.sum() - 2 * (exact * moments.yx).sum() + ((exact @ moments.xx) * exact).sum()
     if missed <= EXACT * moments.y2.sum():
         return exact
     size = moments.xx.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
     regular = moments.xx + ridge * size * torch.eye(moments.width_a, dtype=torch.float64)
-    return torch.linalg.solve(regular, moments.yx.T).T
+    result: Tensor = torch.linalg.solve(regular, moments.yx.T).T
+    return result
 
 
 def reduced_rank(moments: Moments, rank: int, ridge: float = RIDGE) -> Tensor:
@@ -92,13 +93,15 @@ def reduced_rank(moments: Moments, rank: int, ridge: float = RIDGE) -> Tensor:
     full = least_squares(moments, ridge)
     _, directions = torch.linalg.eigh(full @ moments.xx @ full.T)
     top = directions[:, -min(rank, *full.shape) :]
-    return top @ (top.T @ full)
+    result: Tensor = top @ (top.T @ full)
+    return result
 
 
 def procrustes(moments: Moments) -> Tensor:
     """The rotation Q with the least |Y - Q X|: the polar factor of Y X'."""
     u, _, v = torch.linalg.svd(moments.yx)
-    return u @ v
+    result: Tensor = u @ v
+    return result
 
 
 def monomial(moments: Moments, group: Group) -> Tensor:

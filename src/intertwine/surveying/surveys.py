@@ -118,7 +118,6 @@ def limit_memory(gigabytes: float) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-
 def read_rows(path: str | Path) -> list[Row]:
     """Rows of an earlier run, or none."""
     return read_items(Path(path), Row, "coverage file")

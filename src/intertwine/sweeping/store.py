@@ -132,4 +132,3 @@ def _is_row(row: Mapping[str, Any]) -> bool:
 
 def _fits(value: Any) -> bool:
     return not isinstance(value, int) or -(2**63) <= value < 2**63
-

@@ -248,4 +248,3 @@ class ValueAction:
         front = y.movedim(places, last)
         flat = front.flatten(-len(axes)).index_select(-1, torch.from_numpy(source).to(y.device))
         return flat.reshape(front.shape).movedim(last, places)
-

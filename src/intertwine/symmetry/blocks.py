@@ -144,4 +144,5 @@ def _is_grid(ancestors: csr_array, orbit: Ids, above: Ids, role: np.ndarray) -> 
 
 def _rows(table: Ids) -> np.ndarray:
     """A hash of every row, in which the order counts."""
-    return mix(table + 7919 * np.arange(table.shape[1])).sum(axis=1, dtype=np.uint64)
+    result: np.ndarray = mix(table + 7919 * np.arange(table.shape[1])).sum(axis=1, dtype=np.uint64)
+    return result

@@ -68,7 +68,8 @@ class Classes:
         image = order[start[relabel[self.of]] + rank]
         if not np.array_equal(self.colour[image], self.colour):
             raise AssertionError("a class takes the place of one of another orbit")
-        return image
+        result: Ids = image
+        return result
 
     def blocks_key(self, relabel: Ids | None = None) -> np.ndarray:
         """Class -> hash of its ancestors and its roles there, once classes are relabelled."""
@@ -101,7 +102,8 @@ def _components(ledger: Ledger) -> Ids:
     left, right = joined([t.left for t in ledger.ties]), joined([t.right for t in ledger.ties])
     n = ledger.labels
     graph = coo_array((np.ones(len(left), np.int8), (left, right)), shape=(n, n))
-    return connected_components(graph, directed=False)[1].astype(np.int64)
+    result: Ids = connected_components(graph, directed=False)[1].astype(np.int64)
+    return result
 
 
 def _coordinates(projections: Projections, of: Ids, ancestors: csr_array) -> csr_array:

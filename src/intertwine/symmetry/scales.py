@@ -116,7 +116,8 @@ def _components(terms: Ids, n: int) -> Ids:
     head = _heads(terms)
     row, column = np.nonzero(terms[:, 1:])
     edges = (np.ones(len(row), np.int8), (head[row], terms[row, column + 1]))
-    return connected_components(coo_array(edges, shape=(n, n)), directed=False)[1].astype(np.int64)
+    result: Ids = connected_components(coo_array(edges, shape=(n, n)), directed=False)[1].astype(np.int64)
+    return result
 
 
 def _local_numbers(component: Ids) -> tuple[Ids, Ids, Ids]:

@@ -71,7 +71,9 @@ class Structure:
         """For every position of every slot, a hash of where it belongs once classes are relabelled."""
         if not len(self.labels):
             return np.zeros(0, np.uint64)
-        return np.add.reduceat(mix(relabel[self.coordinate_class]), self.coordinate_start) + self.copy
+        mixed = mix(relabel[self.coordinate_class])
+        result: np.ndarray = np.add.reduceat(mixed, self.coordinate_start) + self.copy
+        return result
 
     # -- scales ------------------------------------------------------------------------------------------
 
@@ -98,7 +100,8 @@ class Structure:
         Where a matrix acts it takes the place of a scale; a scale that no channel owns is not used.
         """
         owner = self.component_class[self.component]
-        return (owner >= 0) & ~np.isin(self.classes.orbit[owner], list(self.linear))
+        result: np.ndarray = (owner >= 0) & ~np.isin(self.classes.orbit[owner], list(self.linear))
+        return result
 
     # -- linear axes -------------------------------------------------------------------------------------
 

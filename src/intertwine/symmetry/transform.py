@@ -258,7 +258,8 @@ def sample_scales(
 
 def destinations(structure: Structure, relabel: Ids) -> Ids:
     """Where every position goes, as an index into the same long list of positions."""
-    return structure.position_of[structure.classes.image(relabel)[structure.labels]]
+    result: Ids = structure.position_of[structure.classes.image(relabel)[structure.labels]]
+    return result
 
 
 def fibre_map(structure: Structure, orbit: int, relabel: Ids) -> Ids:

@@ -72,7 +72,8 @@ class Layout:
 
     def restore(self, y: Tensor) -> Tensor:
         """What `features` made channels of, in its place again."""
-        return y.unflatten(1, self.sizes).movedim(self._front, self.channels)
+        result: Tensor = y.unflatten(1, self.sizes).movedim(self._front, self.channels)
+        return result
 
     @property
     def _front(self) -> tuple[int, ...]:
@@ -307,4 +308,3 @@ def _rows(traced: Traced) -> int:
             if isinstance(value, Tensor) and value.ndim:
                 return int(value.shape[0])
     return 0
-

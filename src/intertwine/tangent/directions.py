@@ -101,7 +101,8 @@ class Search:
     @property
     def left(self) -> int:
         """Directions that are not found yet."""
-        return self.null.shape[1] - self.known.shape[1]
+        result: int = self.null.shape[1] - self.known.shape[1]
+        return result
 
     def take(self, kind: str, coordinates: Iterable[Ids], axis: str = "") -> int:
         """Count and put aside the directions that lie in some coordinates of theta alone."""
@@ -130,7 +131,8 @@ class Search:
         size = np.abs(self.null @ (new if mask is None else coefficients)).max(axis=1)
         weights = self.at.weights_of(self.chosen[size > 1e-6])
         self.found.append(Direction(kind, new.shape[1], tuple(weights), axis))
-        return new.shape[1]
+        result: int = new.shape[1]
+        return result
 
     # -- what is known about the model -------------------------------------------------------------------
 
@@ -186,7 +188,8 @@ class Search:
 
     def _zeros(self, coordinates: Ids) -> Ids:
         places = self.place[coordinates]
-        return coordinates[(places >= 0) & self.zero[places]]
+        result: Ids = coordinates[(places >= 0) & self.zero[places]]
+        return result
 
     def _all_zero(self, coordinates: Ids) -> bool:
         coordinates = coordinates[self.place[coordinates] >= 0]

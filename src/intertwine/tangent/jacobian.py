@@ -106,7 +106,8 @@ class Jacobian:
             start = self.at.start[name]
             place[start : start + size] = offset + np.arange(size)
             offset += size
-        return place[self.chosen]
+        result: Ids = place[self.chosen]
+        return result
 
 
 def draws(example: Example, seed: int = 0) -> Iterator[Example]:

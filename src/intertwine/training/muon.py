@@ -107,7 +107,8 @@ def _turn(
 
 
 def _norm(matrices: Tensor) -> Tensor:
-    return matrices.norm(dim=(-2, -1), keepdim=True)
+    result: Tensor = matrices.norm(dim=(-2, -1), keepdim=True)
+    return result
 
 
 def equalize(matrices: Tensor) -> Tensor:

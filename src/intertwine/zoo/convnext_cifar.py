@@ -31,7 +31,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         inner = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
         inner = self.scale * self.narrow(F.gelu(self.wide(inner)))
-        return x + inner.permute(0, 3, 1, 2)
+        result: Tensor = x + inner.permute(0, 3, 1, 2)
+        return result
 
 
 def convnext_cifar(*, classes: int = 10, in_channels: int = 3, width: int = 32) -> nn.Sequential:

@@ -57,9 +57,7 @@ def _from_folder(spec: str, place: str | Path, wanted: Wanted, folder: Path | No
             options = {"trust_remote_code": True} if wanted.run_code else {}
             if wanted.classes is not None:
                 config.num_labels = wanted.classes
-            model, report = loader.from_pretrained(
-                place, config=config, output_loading_info=True, **options
-            )
+            model, report = loader.from_pretrained(place, config=config, output_loading_info=True, **options)
         folder = folder if folder is not None else _in_cache(str(place))
         _check_complete(model, report, spec)
         model.register_forward_hook(keep_predictions)

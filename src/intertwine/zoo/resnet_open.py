@@ -21,7 +21,8 @@ class OpenBottleneck(Bottleneck):
         out = torch.relu(self.bn1(self.conv1(x)))
         out = torch.relu(self.bn2(self.conv2(out)))
         out = self.bn3(self.conv3(out))
-        return out + shortcut
+        result: Tensor = out + shortcut
+        return result
 
 
 def resnet50_open(*, classes: int = 10, in_channels: int = 3, width: int = 64) -> ResNet:

@@ -108,9 +108,7 @@ class ViT48(nn.Module):
         return out
 
 
-def vit48(
-    classes: int = 10, in_channels: int = 3, width: int = 48, heads: int = 4, layers: int = 4
-) -> ViT48:
+def vit48(classes: int = 10, in_channels: int = 3, width: int = 48, heads: int = 4, layers: int = 4) -> ViT48:
     """The small vision transformer for CIFAR.
 
     >>> sum(p.numel() for p in vit48().parameters())
