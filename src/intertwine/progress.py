@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Progress = Callable[[int, int, str], None]
+Progress = Callable[[int, int, str], None]  # 0 in all: how much there is to do is not known
+Advance = Callable[[int], None]  # inside of a verb: so much more is done
 
 
-def counted(progress: Progress | None, total: int, what: str) -> Callable[[int], None] | None:
+def counted(progress: Progress | None, total: int, what: str) -> Advance | None:
     """`advance(n)` for a loop that knows how much it has just done.
 
     >>> advance = counted(lambda *said: print(*said), 10, "inputs")

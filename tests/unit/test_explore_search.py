@@ -32,7 +32,7 @@ def test_found_points_satisfy_the_exact_invariants(optimizer):
     model = four(0.9, -0.7, 0.8, 0.6)
     x = torch.randn(1024, 1, generator=torch.Generator().manual_seed(0))
     lr = 0.2 if optimizer == "sgd" else None
-    sample = find_equivalents(model, x, 4, optimizer=optimizer, lr=lr, tolerance=1e-6, seed=3)
+    sample = find_equivalents(model, x, 4, optimizer=optimizer, learning_rate=lr, tolerance=1e-6, seed=3)
     assert len(sample) == 4 and max(sample.losses) < 1e-6
     for point in sample.points:
         assert invariants(point) == pytest.approx(invariants(sample.theta), abs=1e-2)
@@ -54,7 +54,7 @@ def test_losses_are_the_j_of_the_points():
 def test_losers_are_restarted():
     # Most starts have the wrong signs for a two-sided function: dead units with zero gradient.
     model, x = four(1.0, -1.0, 1.0, 1.0), torch.randn(256, 1)
-    sample = find_equivalents(model, x, 4, optimizer="sgd", tolerance=1e-6, population=4, lr=0.2)
+    sample = find_equivalents(model, x, 4, optimizer="sgd", tolerance=1e-6, population=4, learning_rate=0.2)
     assert sample.facts["restarts"] > 0 and max(sample.losses) < 1e-6
 
 
@@ -115,7 +115,7 @@ def test_a_model_with_loose_parameters_gets_random_ones():
         ({"tolerance": 0.0}, "tolerance must be positive"),
         ({"tolerance": -1.0}, "tolerance must be positive"),
         ({"optimizer": "newton"}, "no optimizer named"),
-        ({"lr": -1.0}, "learning rate must be positive"),
+        ({"learning_rate": -1.0}, "learning rate must be positive"),
         ({"starts": "zero"}, "no starts named"),
         ({"n": 9}, "cannot be independent"),
         ({"n": 0}, "at least 1"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from typing import Any
 
 from intertwine.cli.arguments import (
     add_data_arguments,
@@ -18,7 +17,7 @@ from intertwine.cli.arguments import (
     positive_int,
 )
 from intertwine.cli.registered import registered
-from intertwine.cli.showing import parts, write_and_show
+from intertwine.cli.showing import bar, parts, write_and_show
 from intertwine.errors import InputError
 
 _DEFAULT = "cka,procrustes,procrustes-grelu,cka-grelu"
@@ -92,11 +91,12 @@ def run(args: argparse.Namespace) -> int | None:
     data_b = None
     if args.normalize_b:
         data_b = load_dataset(argparse.Namespace(**{**vars(args), "normalize": args.normalize_b}))
-    result = compare(
-        a.model, b.model, data, measures, at=_at(args.at), at_b=_at(args.at_b) if args.at_b else None,
-        data_b=data_b, pixels=args.pixels, kernel_inputs=args.kernel_inputs,
-        seed=args.seed, progress=_progress(),
-    )  # fmt: skip
+    with bar() as progress:
+        result = compare(
+            a.model, b.model, data, measures, at=_at(args.at), at_b=_at(args.at_b) if args.at_b else None,
+            data_b=data_b, pixels=args.pixels, kernel_inputs=args.kernel_inputs,
+            seed=args.seed, progress=progress,
+        )  # fmt: skip
     facts = {"a": args.a, "b": args.b, "data": args.data, "inputs": len(data),
              "weights of A": args.weights_a, "weights of B": args.weights_b}  # fmt: skip
     write_and_show(args, result, facts)
@@ -117,14 +117,3 @@ def _measures(text: str) -> list[str]:
 
 def _at(text: str) -> str | list[str]:
     return text if text in ("layers", "all") else parts(text)
-
-
-def _progress() -> Any:
-    from intertwine.cli.output import now_and_then
-
-    said = now_and_then()
-
-    def show(what: str, done: int) -> None:
-        said(f"{what}: {done:,} inputs")
-
-    return show

@@ -61,15 +61,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int | None:
     """Load, rotate, print."""
-    from intertwine.cli.output import progress
+    from intertwine.cli.showing import bar
     from intertwine.stitching import rotate
 
     source = load_model(args)
     train, test, how = training_and_test(args)
-    with progress("fine-tuning", args.epochs * len(train)) as advance:
+    with bar() as progress:
         found = rotate(
             source.model, train, test, at=args.at, by=args.by, epochs=args.epochs, batch=args.batch,
-            learning_rate=args.learning_rate, spread=args.spread, seed=args.seed, progress=advance,
+            learning_rate=args.learning_rate, spread=args.spread, seed=args.seed, progress=progress,
         )  # fmt: skip
     show(args, found, {"model": source.name, "training": how})
     return 0

@@ -21,7 +21,7 @@ from intertwine.cli.arguments import (
     positive_float,
 )
 from intertwine.cli.registered import registered
-from intertwine.cli.showing import parts, write_and_show
+from intertwine.cli.showing import bar, parts, write_and_show
 from intertwine.cli.splits import add_training_data, training_and_test
 from intertwine.errors import InputError
 
@@ -114,7 +114,6 @@ def alpha(text: str) -> Any:
 
 def run(args: argparse.Namespace) -> int | None:
     """Load, stitch, write the page, print."""
-    from intertwine.cli.output import now_and_then
     from intertwine.stitching import Training, parse_kind, stitch
     from intertwine.stitching.fit import SOURCE_BATCH
 
@@ -130,13 +129,12 @@ def run(args: argparse.Namespace) -> int | None:
     if args.normalize_b:
         other = training_and_test(argparse.Namespace(**{**vars(args), "normalize": args.normalize_b}))
         inputs_b = (other[0].images, other[1].images)
-    said = now_and_then()
-    report = stitch(
-        a.model, b.model, train, test, at=_at(args.at), at_b=_at(args.at_b) if args.at_b else None,
-        kinds=kinds, training=training, skip=args.skip, enough=args.enough,
-        batch=SOURCE_BATCH if source else args.batch,
-        inputs_b=inputs_b, progress=lambda what, done: said(what),
-    )  # fmt: skip
+    with bar() as progress:
+        report = stitch(
+            a.model, b.model, train, test, at=_at(args.at), at_b=_at(args.at_b) if args.at_b else None,
+            kinds=kinds, training=training, skip=args.skip, enough=args.enough,
+            batch=SOURCE_BATCH if source else args.batch, inputs_b=inputs_b, progress=progress,
+        )  # fmt: skip
     facts = {"A": a.name, "B": b.name, "weights of A": args.weights_a, "weights of B": args.weights_b,
              "data": args.data, "training inputs": how}  # fmt: skip
     write_and_show(args, report, facts)

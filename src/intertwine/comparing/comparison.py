@@ -28,10 +28,10 @@ from intertwine.comparing.stream import Moments
 from intertwine.data.batches import Batches
 from intertwine.errors import DataError, InputError, NotFound
 from intertwine.ir.groups import Group
+from intertwine.progress import Progress
 from intertwine.results import Result, Table
 from intertwine.symmetry import Symmetry
 
-Progress = Callable[[str, int], None]  # (what, inputs done so far)
 _Summaries = dict[tuple[str, str], Tensor | DataError]  # (measure, layer) -> what is kept of the layer
 KERNEL_INPUTS = 1000
 MEMORY = 2**31
@@ -268,7 +268,7 @@ def _stream(
                 outputs = None
         done += len(left.output)
         if progress is not None:
-            progress("layers and outputs", done)
+            progress(done, 0, "layers and outputs, inputs")
     if done < FEWEST_INPUTS:
         raise DataError(f"{done} inputs are too few", do=f"give at least {FEWEST_INPUTS}")
     for item in streamed:
@@ -393,7 +393,7 @@ def _run_kernels(
                 for item in planned:
                     summaries[side][item.measure.name, name] = _summary(item, features)
                 if progress is not None:
-                    progress(f"kernels of {name}", count)
+                    progress(len(summaries[side]) // len(planned), len(layers[-1]), f"kernels of {name}")
     if count < FEWEST_INPUTS:
         raise DataError(f"{count} inputs are too few", do=f"give at least {FEWEST_INPUTS}")
     grids.layers = layers[0], layers[1]

@@ -15,8 +15,8 @@ from torch import Tensor
 from intertwine.comparing.covariance import constant_features
 from intertwine.comparing.features import rows
 from intertwine.errors import InputError
+from intertwine.progress import Progress
 
-Progress = Callable[[int, int], None]
 TILE_BYTES = 2**27  # at most, for a tile of normalised features; two are in memory at a time
 _BLOCK = 256  # rows of a block whose running maximum stays in the second-level cache
 TILE = 1024  # inputs a tile: a tile of the kernel is 4 MB, a product of two tiles keeps every core busy
@@ -183,7 +183,7 @@ def _tiled(
                 out[j : j + size, i : i + size] = block.T
             done += 1
             if progress is not None:
-                progress(done, total)
+                progress(done, total, "tiles")
     assert out is not None  # features have at least four inputs
     return out
 

@@ -30,6 +30,7 @@ from intertwine.comparing.features import (
 from intertwine.comparing.moments import PairMoments
 from intertwine.errors import InputError, NotFound
 from intertwine.ir.groups import GENERAL, ORTHOGONAL, Group
+from intertwine.progress import Progress
 
 F = TypeVar("F", bound=Callable[..., Any])
 MEASURES: dict[str, Measure] = {}
@@ -255,7 +256,7 @@ def similarity(
     *,
     pixels: Pixels | None = None,
     group: Group | str | None = None,
-    progress: kernels.Progress | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> float:
     """How alike two sets of features of the same inputs are; larger is more alike.
@@ -289,7 +290,7 @@ def _compute(
     a: Tensor,
     b: Tensor,
     pixels: Pixels,
-    progress: kernels.Progress | None,
+    progress: Progress | None,
     options: dict[str, Any],
 ) -> float:
     if pixels == "pool":

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from intertwine.comparing.covariance import constant_features
-from intertwine.comparing.kernels import Progress, squared_distances
+from intertwine.comparing.kernels import squared_distances
 from intertwine.errors import InputError
+from intertwine.progress import Progress
 
 NEIGHBOURS = 10
 

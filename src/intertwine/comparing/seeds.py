@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from intertwine.comparing.collecting import At
 from intertwine.comparing.comparison import compare
 from intertwine.comparing.statistics import Interval, seed_interval
 from intertwine.errors import InputError
+from intertwine.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def compare_seeds(
     measures: Sequence[str] = ("procrustes-grelu", "procrustes"),
     *,
     at: At = "layers",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> SeedComparison:
     """Every pair of networks of one architecture, with intervals over networks (pairs are dependent).
@@ -74,7 +75,7 @@ def compare_seeds(
             whole = grids.setdefault(measure, np.full((count, count, len(layers), len(layers)), np.nan))
             whole[i, j], whole[j, i] = grid, grid.T
         if progress is not None:
-            progress(done, len(pairs))
+            progress(done, len(pairs), "pairs of networks")
     off = ~np.eye(count, dtype=bool)
     return SeedComparison(
         layers=layers,

@@ -19,8 +19,8 @@ from intertwine.exploring.objective import Objective
 from intertwine.exploring.plan import DEFAULT_MEMORY, EvaluationPlan, plan_evaluation
 from intertwine.exploring.plane import Plane
 from intertwine.exploring.refine import Refinement, refine
-from intertwine.exploring.search import Progress
 from intertwine.exploring.storage import read_result, write_result
+from intertwine.progress import Progress
 
 
 @dataclass(frozen=True)

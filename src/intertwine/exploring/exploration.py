@@ -208,7 +208,7 @@ class _Search:
                 # The clock ends a search whose steps the user did not count.
                 return find_equivalents(
                     objective, n=dim + 1, tolerance=self.tolerance, optimizer=self.optimizer,
-                    lr=self.learning_rate or attempt.lr, momentum=self.momentum, batch=self.batch,
+                    learning_rate=self.learning_rate or attempt.lr, momentum=self.momentum, batch=self.batch,
                     max_steps=attempt.steps, max_seconds=seconds if self.steps is None else None,
                     population=self.population or attempt.population, starts=attempt.starts,
                     spread=attempt.spread, seed=seed, progress=progress,

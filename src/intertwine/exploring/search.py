@@ -24,9 +24,9 @@ from intertwine.exploring.optimizers import RowOptimizer, make_optimizer
 from intertwine.exploring.plan import threads_for
 from intertwine.exploring.starts import Starts, make_starts
 from intertwine.exploring.storage import read_result, write_result
+from intertwine.progress import Progress
 
 # (done, total, message): called from time to time by everything that takes long.
-Progress = Callable[[int, int, str], None]
 
 # A new point must leave the span of the others by this share of its distance from the first.
 INDEPENDENCE = 1e-3
@@ -90,7 +90,7 @@ def find_equivalents(
     *,
     tolerance: float | None = None,
     optimizer: str = "sgd",
-    lr: float | None = None,
+    learning_rate: float | None = None,
     momentum: float = 0.0,
     batch: int = 256,
     max_steps: int = 20_000,
@@ -119,7 +119,7 @@ def find_equivalents(
     tolerance = 1e-3 * objective.spread if tolerance is None else tolerance
     _check(objective, n, tolerance, batch, max_steps)
     population = max(population or 2 * n, 1)
-    chosen, draw = make_optimizer(optimizer, lr, momentum), make_starts(objective, starts, spread)
+    chosen, draw = make_optimizer(optimizer, learning_rate, momentum), make_starts(objective, starts, spread)
     began = time.perf_counter()
     with threads_for(objective.bytes_per_example() * min(batch, objective.size) * population):
         race = _Race(

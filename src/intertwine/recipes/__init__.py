@@ -17,15 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from intertwine.errors import InputError, NotFound
+from intertwine.progress import Progress
 from intertwine.recipes.claims import Claim, Verdict, verdict_of
 
 __all__ = [
     "PRESETS", "Claim", "Outcome", "Progress", "Reproduction", "Setting", "Verdict", "find_recipe", "recipes",
 ]  # fmt: skip
-
-# (done, total, message)
-Progress = Callable[[int, int, str], None]
-
 
 PRESETS = ("quick", "cifar", "paper")
 

@@ -101,7 +101,8 @@ def find_sample(objective: Objective, settings: Settings, dim: int, progress: Pr
     from intertwine.exploring import find_equivalents
 
     return find_equivalents(
-        objective, n=dim + 1, tolerance=settings.tolerance, optimizer=settings.optimizer, lr=settings.lr,
+        objective, n=dim + 1, tolerance=settings.tolerance, optimizer=settings.optimizer,
+        learning_rate=settings.lr,
         batch=256, max_steps=settings.max_steps, starts=settings.starts, spread=settings.spread,
         seed=settings.seed, population=None if settings.model == "four" else dim + 1, progress=progress,
     )  # fmt: skip

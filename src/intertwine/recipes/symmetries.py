@@ -45,11 +45,8 @@ def similarities(
     group, rotation, pixels = MEASURES[kind]
     images = seeds.test.images[: INPUTS[setting.preset]]
 
-    def tell(done: int, total: int) -> None:
-        progress(done, total, "pairs of networks")
-
     found = compare_seeds(
-        seeds.nets, images, (group, rotation), at=seeds.layers, progress=tell, intervals=False,
+        seeds.nets, images, (group, rotation), at=seeds.layers, progress=progress, intervals=False,
         kernel_inputs=len(images), **({"pixels": pixels} if pixels else {}),
     )  # fmt: skip
     known = {"G_ReLU": group, "orthogonal": rotation}

@@ -7,7 +7,7 @@ matrix undoes a random rotation before a ReLU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from intertwine.errors import InputError
 from intertwine.ir.groups import Group
+from intertwine.progress import Advance, Progress, counted
 from intertwine.results import Result, Table
 from intertwine.stitching.cache import MEMORY, Store, record
 from intertwine.stitching.fit import Held, evaluate, make_stitch, reset_statistics
@@ -73,7 +74,7 @@ def rotate(
     spread: float = 1.0,
     seed: int = 0,
     memory: int = MEMORY,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Rotation:
     """Act on the channels of the value `at`, freeze up to it, fine-tune what comes after on `train_data`.
 
@@ -107,7 +108,8 @@ def rotate(
         before = kept[1].accuracy()[0]
         broken = evaluate(matrix, outside)[0]
         if epochs:
-            _tune(inside, matrix, epochs, learning_rate, seed, progress)
+            advance = counted(progress, epochs * len(given[0][1]), "fine-tuning")
+            _tune(inside, matrix, epochs, learning_rate, seed, advance)
         tuned = evaluate(matrix, outside)[0]
     return Rotation(at, by, group.name, before, broken, tuned)
 
@@ -138,9 +140,7 @@ def random_basis(by: str, size: int, group: Group, *, spread: float = 1.0, seed:
     return matrix
 
 
-def _tune(
-    held: Held, matrix: Tensor, epochs: int, rate: float, seed: int, progress: Callable[[int], None] | None
-) -> None:
+def _tune(held: Held, matrix: Tensor, epochs: int, rate: float, seed: int, progress: Advance | None) -> None:
     """Fine-tune the suffix on the values of the frozen part; batch norms see the batch, then are measured."""
     stitch = make_stitch(held.junction, FixedMap(matrix))
     suffix = held.suffix

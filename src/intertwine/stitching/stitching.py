@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from intertwine.data.batches import Batches
 from intertwine.errors import DataError, ModelError
+from intertwine.progress import Advance, Progress, counted
 from intertwine.results import Result, Table
 from intertwine.stitching.cache import MEMORY, Recorded, Store, record
 from intertwine.stitching.fit import (
@@ -123,7 +123,7 @@ def stitch(
     batch: int = 100,
     memory: int = MEMORY,
     inputs_b: tuple[Tensor, Tensor] | None = None,
-    progress: Callable[[str, int], None] | None = None,
+    progress: Progress | None = None,
     each: Callable[[Stitching], None] | None = None,
     **options: Any,
 ) -> StitchReport:
@@ -156,7 +156,7 @@ def stitch(
     with Store(memory) as store:
         recorded = []
         for (inputs, labels), mine, name in zip(given, other, ("training", "test"), strict=True):
-            advance = partial(progress, f"{name} inputs") if progress else None
+            advance = counted(progress, len(labels), f"{name} inputs")
             recorded.append(
                 record(sides[0], sides[1], junctions, inputs, labels, store, inputs_b=mine,
                        moments=name == "training", progress=advance)
@@ -166,7 +166,7 @@ def stitch(
         for k, junction in enumerate(junctions):
             suffix = sides[1].suffix(junction.b)
             for kind in wanted:
-                advance = partial(progress, f"{junction.name}, {kind}") if progress else None
+                advance = counted(progress, 0, f"{junction.name}, {kind}")
                 found.append(_one(junction, k, kind, suffix, recorded, plan, enough, advance))
                 if each is not None:
                     each(found[-1])
@@ -181,7 +181,7 @@ def _one(
     recorded: Sequence[Recorded],
     plan: Training,
     enough: float,
-    progress: Callable[[int], None] | None,
+    progress: Advance | None,
 ) -> Stitching:
     like = next((p for p in suffix.parameters()), recorded[0].output_b)
     train, test = (Held(junction, suffix, r.values[k], r.labels, like.device, r.output_b) for r in recorded)
