@@ -26,6 +26,7 @@ from intertwine.symmetry.blocks import crossed_blocks
 from intertwine.symmetry.check import FactChecker
 from intertwine.symmetry.infer import Inference, infer
 from intertwine.symmetry.prove import Clock, Proof, Stage, assert_finite, find_fault, staged
+from intertwine.symmetry.specs import Spec, to_networkx, write_spec
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import (
     PARTS,
@@ -162,6 +163,27 @@ class Symmetry:
             if chosen[of[freeze.labels]].any():
                 lines.append(f"  frozen: {freeze.reason} ({ledger.sites[freeze.site]})")
         return "\n".join(lines)
+
+    def to_spec(self, format: str, model: nn.Module | None = None) -> Spec:
+        """The permutations as the file that another tool asks for: git-re-basin, unf, folding, mergekit; or
+        networkx, the graph of weights and axes.
+
+        model: for mergekit, whose file takes names from its config.
+
+        >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+        >>> trace(net, torch.zeros(5, 3)).to_spec("git-re-basin").content["axes_to_perm"]["2.weight"]
+        [None, '0']
+        """
+        return write_spec(self, format, model)
+
+    def to_networkx(self) -> Any:
+        """Weights and axes as a `networkx.MultiGraph`; an edge is a dimension that carries an axis.
+
+        >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+        >>> sorted(trace(net, torch.zeros(5, 3)).to_networkx()["axis 0"])
+        ['0.bias', '0.weight', '2.weight']
+        """
+        return to_networkx(self)
 
     def identity(self) -> Element:
         """The element that moves nothing."""
