@@ -8,13 +8,14 @@ own; what is in the JSON already is not run again.
 
 The task, in float64, up to three hidden axes a model, spread over the tool's own list of them:
 
-    intertwine, Torch-Pruning   channel 1 is made a copy of channel 0 (in all weights that the tool says make
-                                it), the reading weights of 1 are added to those of 0, and 1 is removed. If
-                                the tool found the right weights, the model runs and computes what it did
+    intertwine, Torch-Pruning   channel 1 is made a copy of channel 0 (in all weights that the tool says carry
+                                it), then the reading weights of 1 are added to those of 0 and 1 is removed.
+                                If the tool found the right weights, the model runs and computes what it did
                                 before. Axes under a norm over the channels are not asked of either: it sees
                                 how many there are.
     rebasin                     the model is aligned to another of the same kind; that must move some weight
-                                and must not change what it computes.
+                                and must not change what it computes. Running statistics stay at 0 and 1 for
+                                it, since it leaves them to be measured again.
 """
 
 from __future__ import annotations
@@ -58,8 +59,10 @@ class Refused(Exception):
     """The tool says that it cannot."""
 
 
-def loaded(spec: str, shape: str | None, seed: int = 0) -> tuple[nn.Module, Any, dict[str, Any]]:
-    """A model in float64 without constant weights, and its example."""
+def loaded(
+    spec: str, shape: str | None, seed: int = 0, statistics: bool = True
+) -> tuple[nn.Module, Any, dict[str, Any]]:
+    """A model in float64 without constant weights (and statistics), and its example."""
     from intertwine.symmetry.prove import make_generic
     from intertwine.zoo import resolve
 
@@ -67,7 +70,8 @@ def loaded(spec: str, shape: str | None, seed: int = 0) -> tuple[nn.Module, Any,
     generator = torch.Generator().manual_seed(seed)
     model = source.model.eval()
     with torch.no_grad():
-        for tensor in [*model.parameters(), *(b for b in model.buffers() if b.is_floating_point())]:
+        stored = [b for n, b in model.named_buffers() if "running_" in n] if statistics else []
+        for tensor in [*model.parameters(), *stored]:
             tensor.copy_(make_generic(tensor, generator))
     double = lambda x: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x  # noqa: E731
     kwargs = {k: double(v) for k, v in (source.kwargs or {}).items()}
@@ -132,9 +136,8 @@ def race_intertwine(spec: str, shape: str | None) -> dict[str, Any]:
         state = {**dict(planted.named_parameters()), **dict(planted.named_buffers())}
         with torch.no_grad():
             for place in find_places(symmetry, symmetry.axis(name)):
-                if not place.consumes:
-                    rows = state[place.param].movedim(place.dim, 0)
-                    rows[torch.from_numpy(place.where[1])] = rows[torch.from_numpy(place.where[0])].clone()
+                rows = state[place.param].movedim(place.dim, 0)
+                rows[torch.from_numpy(place.where[1])] = rows[torch.from_numpy(place.where[0])].clone()
         before = ran(planted, example, kwargs)
         escaped = name.replace("[", "[[]")
         plan = plan_merge(planted, symmetry, method="ifm", beta=1e-12, check=False, axes=[escaped])
@@ -185,14 +188,15 @@ def race_torch_pruning(spec: str, shape: str | None) -> dict[str, Any]:
         with torch.no_grad():
             for (dep, kept), (_, gone) in zip(first, second, strict=True):
                 module = dep.target.module
-                if dependencies.is_in_channel_pruning_fn(dep.handler) and hasattr(module, "weight"):
+                layer = isinstance(module, (nn.Linear, nn.modules.conv._ConvNd))
+                if layer and dependencies.is_in_channel_pruning_fn(dep.handler):
                     reads.append((module, list(kept), list(gone)))
+                    module.weight[:, gone] = module.weight[:, kept].clone()
                 else:
                     _copy_channels(module, list(kept), list(gone))
             before = ran(planted, example, kwargs)
             for module, kept, gone in reads:
-                if module.weight.dim() > 1:
-                    module.weight[:, kept] += module.weight[:, gone]
+                module.weight[:, kept] += module.weight[:, gone]
         if not dependencies.check_pruning_group(second):
             raise Refused("the tool refuses the group")
         second.prune()
@@ -226,8 +230,8 @@ def race_rebasin(spec: str, shape: str | None) -> dict[str, Any]:
     """Align to another model of the same kind: something moves, and the function stays."""
     from rebasin import PermutationCoordinateDescent
 
-    target, example, kwargs = loaded(spec, shape, seed=1)
-    model, _, _ = loaded(spec, shape)
+    target, example, kwargs = loaded(spec, shape, seed=1, statistics=False)
+    model, _, _ = loaded(spec, shape, statistics=False)
     before, old = ran(model, example, kwargs), {n: p.clone() for n, p in model.named_parameters()}
     given = kwargs if kwargs and not example else example[0] if len(example) == 1 else list(example)
 

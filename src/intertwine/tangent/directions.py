@@ -19,6 +19,7 @@ from intertwine.ir.ledger import Ids
 from intertwine.rules import facts
 from intertwine.symmetry import Axis, Symmetry
 from intertwine.tangent.coordinates import Coordinates
+from intertwine.tangent.maps import channel_maps, lone_scales
 from intertwine.tangent.spaces import INSIDE, inside, span
 
 # kind -> what it says about the model; those in MISSED are not explained by it.
@@ -36,6 +37,10 @@ KINDS = {
     "ones": "multiples of 1, which the norm that follows takes out again",
     "inputs": "what the weight reads does not span all its dimensions on these inputs",
     "outputs": "what the weight writes is not seen in all its dimensions on these inputs",
+    "scale": "scales of channels that a split or an index leaves alone: they have no axis of their own",
+    "length": "a common scale, which the norm that follows takes out again (its eps is the machine's)",
+    "mixing": "matrices between channels that linear layers alone see: groups of one, or parts of a split",
+    "rotary": "rotations of pairs of channels of queries and keys that a rotary embedding turns alike",
     "rotation": "rotations of what an RMS norm is taken of: its gain hides them, folding it shows them",
     "channel": "maps of single channels beyond the group: a symmetry that was missed",
     "axis": "maps of the axis beyond its group: a symmetry that was missed",
@@ -179,7 +184,7 @@ class Search:
         """Everything, from the smallest places to the largest."""
         steps = (
             self._unused, self._rows, self._units, self._zero, self._translations, self._statistics,
-            self._ones, self._equal, self._weights, self._linear, self._axes, self._rest,
+            self._ones, self._equal, self._weights, self._maps, self._linear, self._axes, self._rest,
         )  # fmt: skip
         for step in steps:
             if self.left:
@@ -287,10 +292,31 @@ class Search:
         for column, ids in enumerate(entries.T):
             places = self.place[ids]
             vectors[places, column] = self.lengths[places]
-        vectors /= np.linalg.norm(vectors, axis=0)
+        self._try("ones", vectors, axis.name)
+
+    def _try(self, kind: str, vectors: np.ndarray, axis: str) -> None:
+        """Put aside those of some directions (columns, in the scaled coordinates) that change nothing."""
+        length = np.linalg.norm(vectors, axis=0)
+        vectors = vectors[:, length > 0] / length[length > 0]
         coefficients = self.null.T @ vectors
         changed = np.linalg.norm(vectors - self.null @ coefficients, axis=0)
-        self._add("ones", coefficients[:, changed < 1e-5], axis.name)
+        self._add(kind, coefficients[:, changed < 1e-5], axis)
+
+    def _maps(self) -> None:
+        """Maps of channels that the group does not have, tried one by one."""
+        held = np.ones(self.at.size, bool)
+        held[self.chosen] = False
+        for name, maps in channel_maps(self.symmetry, self.at):
+            for kind, vectors in maps.candidates(PAIRS):
+                if not self.left:
+                    return
+                self._try_in(held, kind, vectors, name)
+        self._try_in(held, "scale", lone_scales(self.symmetry, self.at, PAIRS), "")
+
+    def _try_in(self, held: np.ndarray, kind: str, vectors: np.ndarray, axis: str) -> None:
+        """Directions over all coordinates, of which some are held."""
+        vectors = vectors[:, ~vectors[held].any(axis=0)]
+        self._try(kind, vectors[self.chosen] * self.lengths[:, None], axis)
 
     def _linear(self) -> None:
         """Units that are linear: alone with the constants after them, and pairs that may be mixed."""
