@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,69 @@ def test_a_symmetry_that_is_missed_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     found = dimension(mlp(nn.ReLU()), X)
     assert (found.orbit, found.deficit, found.verdict) == (0, 8, "open")
     assert counts(found) == {"channel": 8} and {d.axis for d in found.directions} == {"0"}
+
+
+class Apply(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def verdict_of(*layers: nn.Module, inputs: Tensor = X) -> tuple[str, dict[str, int]]:
+    torch.manual_seed(0)
+    for layer in layers:
+        for p in layer.parameters():
+            nn.init.normal_(p, 0.2, 0.7)
+    found = dimension(nn.Sequential(*layers).double().eval(), inputs)
+    return found.verdict, counts(found)
+
+
+def test_a_common_scale_before_a_norm_without_eps_is_named() -> None:
+    layers = nn.Linear(3, 4), nn.RMSNorm(4), nn.Tanh(), nn.Linear(4, 3)
+    assert verdict_of(*layers) == ("explained", {"length": 1})
+
+
+def test_the_scale_of_a_channel_that_a_split_leaves_alone_is_named() -> None:
+    lone = Apply(lambda x: torch.cat([x[:, :1], torch.tanh(x[:, 1:])], 1))
+    verdict, found = verdict_of(nn.Linear(3, 5), lone, nn.Linear(5, 3))
+    assert verdict == "explained" and found["scale"] == 1
+
+
+def test_channels_of_which_only_a_mean_is_read_have_a_common_scale() -> None:
+    """A symmetry now, and not a deficit: all rows of a column are scaled alike."""
+    means = Apply(lambda x: x.view(-1, 2, 3).mean(1))
+    assert verdict_of(nn.Linear(3, 6), nn.ReLU(), means, nn.Linear(3, 2)) == ("complete", {})
+
+
+def test_matrices_inside_the_groups_of_a_linear_chain_are_named() -> None:
+    pixels = torch.randn(2, 3, 4, 4, dtype=torch.float64)
+    layers = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 6, 1, groups=2), nn.Tanh(), nn.Conv2d(6, 2, 1)
+    verdict, found = verdict_of(*layers, inputs=pixels)
+    assert verdict == "explained" and found["mixing"] == 4
+
+
+class Rotary(nn.Module):
+    """One head whose queries and keys are turned by their places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(3, 4, bias=False), nn.Linear(3, 4, bias=False), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        angle = torch.outer(torch.arange(x.shape[1]).to(x), torch.tensor([1.0, 0.3]).to(x)).repeat(1, 2)
+        turned = [
+            y * angle.cos() + torch.cat([-y[..., 2:], y[..., :2]], -1) * angle.sin()
+            for y in (self.q(x), self.k(x))
+        ]
+        return (turned[0] @ turned[1].transpose(1, 2)).softmax(-1) @ self.v(x)
+
+
+def test_rotations_of_the_pairs_of_a_rotary_head_are_named() -> None:
+    tokens = torch.randn(2, 5, 3, dtype=torch.float64)
+    assert verdict_of(Rotary(), inputs=tokens) == ("explained", {"rotary": 2})
 
 
 def test_tangents_are_the_derivative_of_acting() -> None:

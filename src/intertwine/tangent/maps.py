@@ -1,12 +1,12 @@
-"""Maps of the channels of an axis as directions of the weights, to be tried one by one.
+"""Maps of channels as directions of the weights, tried one by one where the group is known to lack them.
 
-    scale     E_ii: what makes channel i grows, what reads it shrinks
-    mixing    E_ij: what makes i gets some of j, and what reads j loses as much of i
-    rotary    E_ij - E_ji on all that makes i and j, as a rotation of both q and k
     length    the sum of all E_ii on what makes the channels alone: a norm that follows takes it out
+    rotary    E_ij - E_ji between the two places of a channel of q and k that a rotary embedding ties
+    mixing    E_ij: what makes i gets some of j, and what reads j loses as much of i; inside the groups of a
+              grouped layer, and between the parts of a split
+    scale     one channel alone: what makes it grows, what reads it shrinks
 
-The inferred group has many of these. Those that it does not have and that change nothing are symmetries that
-were missed, but ones with a name.
+Anywhere else such a map is one that the rules should have found, and gets no name.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ class ChannelMaps:
         self.at, self.axes = at, axes
         self.roles = symmetry.inference.roles
         self.places = [p for axis in axes for p in _places(symmetry, at, axis)]
+        slots = [symmetry.structure.slots[m.param, m.dim] for m in axes[0].members]
+        self.parts = len(axes) > 1 or any(slot.ids.ndim > 1 for slot in slots)
         self.block = [(k, b) for k, axis in enumerate(axes) for b in _blocks(axis)]
 
     def candidates(self, most: int) -> Iterator[Candidates]:
         """Directions in small batches; pairs only of up to `most` channels."""
         n = len(self.places)
-        yield "scale", np.stack([self._scale(i) for i in range(n)], axis=1)
         blocks = [[i for i in range(n) if self.block[i] == b] for b in dict.fromkeys(self.block)]
         yield "length", np.stack([self._length(b) for b in (*blocks, range(n))], axis=1)
         twice = [self._turned(i) for i in range(n) if all(len(p) == 2 for p in self.places[i].values())]
         if twice:
             yield "rotary", np.stack(twice, axis=1)
-        for map, kind in ((self._mixed, "mixing"), (self._rotated, "rotary")):
-            for i in range(n if n <= most else 0):
-                others = [j for j in range(n) if j != i and self._alike(i, j)]
-                if others:
-                    yield kind, np.stack([map(i, j) for j in others], axis=1)
+        for i in range(n if n <= most and self.parts else 0):
+            others = [j for j in range(n) if j != i and self._alike(i, j)]
+            if others:
+                yield "mixing", np.stack([self._mixed(i, j) for j in others], axis=1)
 
     def _alike(self, i: int, j: int) -> bool:
         a, b = self.places[i], self.places[j]
@@ -53,12 +53,6 @@ class ChannelMaps:
 
     def _reads(self, key: Key) -> bool:
         return self.roles.get(key) == "in"
-
-    def _scale(self, i: int) -> np.ndarray:
-        out = np.zeros(self.at.size)
-        for key, ids in self.places[i].items():
-            out[ids] += -self.at.theta[ids] if self._reads(key) else self.at.theta[ids]
-        return out
 
     def _length(self, channels: Sequence[int] | range) -> np.ndarray:
         out = np.zeros(self.at.size)
@@ -76,14 +70,6 @@ class ChannelMaps:
                 out[there] -= self.at.theta[here]
             else:
                 out[here] += self.at.theta[there]
-        return out
-
-    def _rotated(self, i: int, j: int) -> np.ndarray:
-        out = np.zeros(self.at.size)
-        for key, here in self.places[i].items():
-            there = self.places[j][key]
-            out[here] += self.at.theta[there]
-            out[there] -= self.at.theta[here]
         return out
 
     def _turned(self, i: int) -> np.ndarray:
