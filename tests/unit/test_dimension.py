@@ -113,6 +113,39 @@ def test_biases_of_keys_and_values_are_translations() -> None:
     assert found.verdict == "explained"
 
 
+def test_translations_are_elements_that_act_and_compose() -> None:
+    """Of the bias before a batch norm, its mean and its shift, two may move and the third makes up for it."""
+    torch.manual_seed(0)
+    head = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2)).double().eval()
+    found = dimension(head, X)
+    moved = [t for t in found.translations if "0.bias" in t.moves]
+    assert len(moved) == 2 * 4 and all(set(t.moves) <= {"0.bias", "1.running_mean", "1.bias"} for t in moved)
+    both = moved[0] @ (2.5 * moved[1])
+    twin = intertwine.act(head, both)
+    assert not torch.allclose(twin[0].bias, head[0].bias, atol=0.01)
+    fresh = 3 * torch.randn(50, 3, dtype=torch.float64)
+    assert torch.allclose(twin(fresh), head(fresh), atol=1e-10)
+    back = intertwine.act(twin, both.inverse())
+    assert torch.allclose(back[0].bias, head[0].bias, atol=1e-12)
+    # The control: the bias moves and its mean stays.
+    half = intertwine.Translation({"0.bias": both.moves["0.bias"]})
+    assert not torch.allclose(intertwine.act(head, half)(fresh), head(fresh), atol=1e-3)
+    with pytest.raises(InputError, match="no weight"):
+        intertwine.act(head, intertwine.Translation({"9.bias": torch.zeros(1)}))
+
+
+def test_what_holds_to_first_order_only_is_no_translation() -> None:
+    """A unit that is off on the data may be moved a little, and not as far as one likes."""
+    net = mlp(nn.ReLU())
+    with torch.no_grad():
+        net[0].bias[0] = -30.0
+    found = dimension(net, X, data=[(X,)])
+    assert counts(found).get("dead")
+    fresh = 3 * torch.randn(50, 3, dtype=torch.float64)
+    for one in found.translations:
+        assert torch.allclose(intertwine.act(net, one)(fresh), net(fresh), atol=1e-8)
+
+
 def test_the_statistics_of_a_batch_norm_are_named() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2)).double()

@@ -37,6 +37,7 @@ from intertwine.symmetry.transform import (
     sample,
     sample_relabel,
 )
+from intertwine.symmetry.translation import Translation
 from intertwine.symmetry.values import Values
 
 SMALL = 1_000_000  # weights below which two elements are tried at every size
@@ -410,7 +411,7 @@ class Trial:
         return error, worst
 
 
-def act(model: nn.Module, element: Element) -> nn.Module:
+def act(model: nn.Module, element: Element | Translation) -> nn.Module:
     """A new model with weights g . theta, which computes the same function (Proposition 3.4 of source 002).
 
     >>> from torch import nn
@@ -421,17 +422,18 @@ def act(model: nn.Module, element: Element) -> nn.Module:
     True
     """
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    missing = [n for n in element.structure.inference.shapes if n not in state]
+    moved_by = element if isinstance(element, Translation) else Action(element)
+    names = element.moves if isinstance(element, Translation) else element.structure.inference.shapes
+    missing = [n for n in names if n not in state]
     if missing:
         raise InputError(f"the model has no weight {missing[0]!r}", so="the element belongs to another model")
-    action = Action(element)
     # The copy finds the new tensors in place of the old ones: tied weights stay one object, and the weights
     # are never there three times.
     memo: dict[int, Any] = {}
     with torch.no_grad():
-        for name in element.structure.inference.shapes:
+        for name in names:
             old = state[name]
-            new = action.weight(name, old)
+            new = moved_by.weight(name, old)
             if new is not old:
                 own = isinstance(old, nn.Parameter)
                 memo[id(old)] = nn.Parameter(new, requires_grad=old.requires_grad) if own else new

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy import linalg
 
 from intertwine.ir.ledger import Ids
 from intertwine.rules import facts
@@ -47,6 +48,7 @@ KINDS = {
     "open": "not explained: a symmetry that was missed, or inputs that are not enough",
 }
 MISSED = ("channel", "axis", "open")
+MOVES = ("constant", "translation", "ones")  # what is added somewhere and taken away elsewhere
 PAIRS = 64  # channels of an axis up to which pairs of them are looked at
 _ADDED = ("bias", "shift", "mean")
 _NORM = (*_ADDED, "gain", "var")
@@ -102,6 +104,7 @@ class Search:
         self.lengths = np.where(self.zero, 1.0, lengths)
         self.known = span(null.T @ tangents)
         self.found: list[Direction] = []
+        self.moves: list[tuple[str, np.ndarray]] = []  # what constants may be moved by: (kind, over theta)
 
     @property
     def left(self) -> int:
@@ -133,6 +136,13 @@ class Search:
         if not new.shape[1]:
             return 0
         self.known = np.concatenate([self.known, new], axis=1)
+        if kind in MOVES:
+            # Those of the given vectors themselves that are new: the rest of `new` belongs to the orbit.
+            _, _, order = linalg.qr(rest, mode="economic", pivoting=True)
+            for column in order[: new.shape[1]]:
+                vector = np.zeros(self.at.size)
+                vector[self.chosen] = self.null @ coefficients[:, column] / self.lengths
+                self.moves.append((kind, vector))
         size = np.abs(self.null @ (new if mask is None else coefficients)).max(axis=1)
         weights = self.at.weights_of(self.chosen[size > 1e-6])
         self.found.append(Direction(kind, new.shape[1], tuple(weights), axis))
