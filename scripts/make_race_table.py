@@ -16,6 +16,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, MEASURED = DOCS / "others.md", DOCS / "measured" / "race.json"
 START, END = "<!-- table: made by scripts/make_race_table.py -->", "<!-- end of table -->"
 
+
 def cell(result: dict[str, Any] | None) -> str:
     """How a tool did on a model: tries that were exact, or why it stopped."""
     if result is None:

@@ -337,7 +337,7 @@ example(
     lambda h, p: h + aten.embedding.default(p, torch.tensor([[3, 1, 4], [1, 5, 9]])),
     params=((10, 8),),
 )
-ORDER = [2, 0, 5, 1, 7, 3, -4, 6]
+ORDER = [2, 0, 5, 1, 7, 3, 4, 6]
 example("index.Tensor", lambda h: torch.relu(h)[..., ORDER])
 example("_unsafe_index.Tensor", lambda h: aten._unsafe_index.Tensor(h.relu(), [None, torch.tensor([2, 0])]))
 example("index_select.default", lambda h: aten.index_select.default(h.relu(), -1, torch.tensor(ORDER)))
