@@ -73,6 +73,7 @@ _WHERE = {
         "surveying": "coverage",
         "sweeping": "sweep",
         "symmetry": "Axis Element Group Member Report Symmetry act assert_symmetric inspect trace verify",
+        "symmetry.translation": "Translation",
         "training": "train",
     }.items()
     for name in names.split()
@@ -122,6 +123,7 @@ __all__ = [
     "Member",
     "Report",
     "Symmetry",
+    "Translation",
     "act",
     "align",
     "alignment_report",

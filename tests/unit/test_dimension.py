@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +113,39 @@ def test_biases_of_keys_and_values_are_translations() -> None:
     assert found.verdict == "explained"
 
 
+def test_translations_are_elements_that_act_and_compose() -> None:
+    """Of the bias before a batch norm, its mean and its shift, two may move and the third makes up for it."""
+    torch.manual_seed(0)
+    head = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2)).double().eval()
+    found = dimension(head, X)
+    moved = [t for t in found.translations if "0.bias" in t.moves]
+    assert len(moved) == 2 * 4 and all(set(t.moves) <= {"0.bias", "1.running_mean", "1.bias"} for t in moved)
+    both = moved[0] @ (2.5 * moved[1])
+    twin = intertwine.act(head, both)
+    assert not torch.allclose(twin[0].bias, head[0].bias, atol=0.01)
+    fresh = 3 * torch.randn(50, 3, dtype=torch.float64)
+    assert torch.allclose(twin(fresh), head(fresh), atol=1e-10)
+    back = intertwine.act(twin, both.inverse())
+    assert torch.allclose(back[0].bias, head[0].bias, atol=1e-12)
+    # The control: the bias moves and its mean stays.
+    half = intertwine.Translation({"0.bias": both.moves["0.bias"]})
+    assert not torch.allclose(intertwine.act(head, half)(fresh), head(fresh), atol=1e-3)
+    with pytest.raises(InputError, match="no weight"):
+        intertwine.act(head, intertwine.Translation({"9.bias": torch.zeros(1)}))
+
+
+def test_what_holds_to_first_order_only_is_no_translation() -> None:
+    """A unit that is off on the data may be moved a little, and not as far as one likes."""
+    net = mlp(nn.ReLU())
+    with torch.no_grad():
+        net[0].bias[0] = -30.0
+    found = dimension(net, X, data=[(X,)])
+    assert counts(found).get("dead")
+    fresh = 3 * torch.randn(50, 3, dtype=torch.float64)
+    for one in found.translations:
+        assert torch.allclose(intertwine.act(net, one)(fresh), net(fresh), atol=1e-8)
+
+
 def test_the_statistics_of_a_batch_norm_are_named() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2)).double()
@@ -146,6 +180,69 @@ def test_a_symmetry_that_is_missed_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     found = dimension(mlp(nn.ReLU()), X)
     assert (found.orbit, found.deficit, found.verdict) == (0, 8, "open")
     assert counts(found) == {"channel": 8} and {d.axis for d in found.directions} == {"0"}
+
+
+class Apply(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def verdict_of(*layers: nn.Module, inputs: Tensor = X) -> tuple[str, dict[str, int]]:
+    torch.manual_seed(0)
+    for layer in layers:
+        for p in layer.parameters():
+            nn.init.normal_(p, 0.2, 0.7)
+    found = dimension(nn.Sequential(*layers).double().eval(), inputs)
+    return found.verdict, counts(found)
+
+
+def test_a_common_scale_before_a_norm_without_eps_is_named() -> None:
+    layers = nn.Linear(3, 4), nn.RMSNorm(4), nn.Tanh(), nn.Linear(4, 3)
+    assert verdict_of(*layers) == ("explained", {"length": 1})
+
+
+def test_the_scale_of_a_channel_that_a_split_leaves_alone_is_named() -> None:
+    lone = Apply(lambda x: torch.cat([x[:, :1], torch.tanh(x[:, 1:])], 1))
+    verdict, found = verdict_of(nn.Linear(3, 5), lone, nn.Linear(5, 3))
+    assert verdict == "explained" and found["scale"] == 1
+
+
+def test_channels_of_which_only_a_mean_is_read_have_a_common_scale() -> None:
+    """A symmetry now, and not a deficit: all rows of a column are scaled alike."""
+    means = Apply(lambda x: x.view(-1, 2, 3).mean(1))
+    assert verdict_of(nn.Linear(3, 6), nn.ReLU(), means, nn.Linear(3, 2)) == ("complete", {})
+
+
+def test_matrices_inside_the_groups_of_a_linear_chain_are_named() -> None:
+    pixels = torch.randn(2, 3, 4, 4, dtype=torch.float64)
+    layers = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 6, 1, groups=2), nn.Tanh(), nn.Conv2d(6, 2, 1)
+    verdict, found = verdict_of(*layers, inputs=pixels)
+    assert verdict == "explained" and found["mixing"] == 4
+
+
+class Rotary(nn.Module):
+    """One head whose queries and keys are turned by their places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(3, 4, bias=False), nn.Linear(3, 4, bias=False), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        angle = torch.outer(torch.arange(x.shape[1]).to(x), torch.tensor([1.0, 0.3]).to(x)).repeat(1, 2)
+        turned = [
+            y * angle.cos() + torch.cat([-y[..., 2:], y[..., :2]], -1) * angle.sin()
+            for y in (self.q(x), self.k(x))
+        ]
+        return (turned[0] @ turned[1].transpose(1, 2)).softmax(-1) @ self.v(x)
+
+
+def test_rotations_of_the_pairs_of_a_rotary_head_are_named() -> None:
+    tokens = torch.randn(2, 5, 3, dtype=torch.float64)
+    assert verdict_of(Rotary(), inputs=tokens) == ("explained", {"rotary": 2})
 
 
 def test_tangents_are_the_derivative_of_acting() -> None:

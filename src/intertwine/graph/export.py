@@ -12,7 +12,7 @@ import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ class Traced:
     written: number of an output -> state-dict name of the buffer that forward writes it into.
     example: the arguments that it was exported on; others must have their shapes.
     containers: paths of the modules that hold others.
+    shapes: every state-dict name -> the shape of its tensor.
+    literals: placeholders of the constants that stand in the code itself (`x[:, [2, 0]]`).
     """
 
     graph: fx.Graph
@@ -47,6 +49,8 @@ class Traced:
     written: Mapping[int, str]
     example: Example
     containers: frozenset[str] = frozenset()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    literals: frozenset[str] = frozenset()
 
 
 def has_empty(traced: Traced) -> bool:
@@ -139,7 +143,12 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
     }
     containers = frozenset(path for path, module in copied.named_modules() if list(module.children()))
     given = Example(inputs, named)
-    return Traced(program.graph, program.graph_module, weights, alias, constants, written, given, containers)
+    shapes = {name: tuple(t.shape) for name, t in copied.state_dict().items() if isinstance(t, torch.Tensor)}
+    literals = frozenset(signature.inputs_to_lifted_tensor_constants)
+    return Traced(
+        program.graph, program.graph_module, weights, alias, constants, written, given, containers, shapes,
+        literals,
+    )  # fmt: skip
 
 
 def _advice(error: BaseException) -> str:

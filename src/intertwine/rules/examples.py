@@ -337,11 +337,10 @@ example(
     lambda h, p: h + aten.embedding.default(p, torch.tensor([[3, 1, 4], [1, 5, 9]])),
     params=((10, 8),),
 )
-examples(
-    ["index.Tensor", "_unsafe_index.Tensor"],
-    lambda f: lambda h: f(torch.relu(h), [None, torch.tensor([2, 0])]),
-)
-example("index_select.default", lambda h: aten.index_select.default(torch.relu(h), 1, torch.tensor([2, 0])))
+ORDER = [2, 0, 5, 1, 7, 3, 4, 6]
+example("index.Tensor", lambda h: torch.relu(h)[..., ORDER])
+example("_unsafe_index.Tensor", lambda h: aten._unsafe_index.Tensor(h.relu(), [None, torch.tensor([2, 0])]))
+example("index_select.default", lambda h: aten.index_select.default(h.relu(), -1, torch.tensor(ORDER)))
 example("unfold.default", lambda h: aten.unfold.default(torch.relu(h), 1, 2, 1).permute(0, 1, 3, 2))
 examples(
     ["tril.default", "triu.default"],
@@ -492,8 +491,14 @@ example("glu.default", lambda h: aten.glu.default(h, -1), out=4)
 # -- reductions --------------------------------------------------------------------------------------------
 
 examples(
-    ["mean.dim", "sum.dim_IntList", "amax.default", "amin.default", "logsumexp.default"],
+    ["mean.dim", "amax.default", "logsumexp.default"],
     lambda f: lambda h: f(torch.relu(h), [1], True),
+)
+# Rows of a table of channels: all that is summed up is scaled alike.
+examples(
+    ["sum.dim_IntList", "amin.default"],
+    lambda f: lambda h: f(torch.relu(h).unflatten(-1, (2, 4)), [-2]),
+    out=4,
 )
 examples(
     ["mean.default", "sum.default", "max.default", "min.default"],

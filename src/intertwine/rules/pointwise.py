@@ -68,7 +68,7 @@ def unary(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     return ctx.pointwise(x, _measured(ctx.op, args, tuple(sorted(kwargs.items()))))
 
 
-@rule(*SAME, carries=True, moments=moments.same)
+@rule(*SAME, same=True, carries=True, moments=moments.same)
 def same(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value | tuple[Value, ...]:
     """The identity (copies, changes of precision); a cast to whole numbers or truth values rescales
     nothing."""

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+
 from intertwine.ir.algebra import Algebra
 from intertwine.ir.value import Value
 
@@ -23,6 +25,7 @@ class Rule:
 
     What the rest of the package asks about an op is said here and nowhere else:
 
+    same        its result is its operand, entry by entry
     carries     it hands its operand on; the value is listed where it was computed
     finishes    it ends the layer that made its operand (an activation, a norm, a residual sum)
     summarizes  it only averages or takes maxima of its operand
@@ -47,6 +50,7 @@ class Rule:
     apply: Callable[..., Any]
     family: str
     law: str
+    same: bool = False
     carries: bool = False
     finishes: bool = False
     summarizes: bool = False
@@ -74,6 +78,7 @@ class Context(Algebra):
     op: str
     shapes: list[tuple[int, ...]]
     floating: bool  # whether the (first) result holds real or complex numbers
+    literal: np.ndarray | None = None  # the entries of the one operand that stands in the code as numbers
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from intertwine.ir.ledger import Ids
 from intertwine.ir.placing import separate
 from intertwine.ir.value import Axis, Value, constant, fixed
 from intertwine.rules import moments
@@ -225,10 +226,21 @@ def embedding(ctx: Context, weight: Value, index: Value, *args: Any, **kwargs: A
     return Value((*index.dims, table.dims[1]), (*index.factors, *table.factors))
 
 
+def _listed(ctx: Context, size: int) -> Ids | None:
+    """The places that a list of numbers in the code picks, if it picks none of them twice."""
+    order = ctx.literal
+    if order is None or order.ndim != 1 or order.dtype.kind != "i" or not len(order):
+        return None
+    order = order % size
+    return order if len(np.unique(order)) == len(order) else None
+
+
 @rule("index.Tensor", "_unsafe_index.Tensor")
 def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
-    """Advanced indexing: the indexed dimensions are fixed, the others stay."""
+    """Advanced indexing: the indexed dimensions are fixed, the others stay; a list of numbers is a slice."""
     places = [d for d, i in enumerate(indices) if i is not None]
+    if len(places) == 1 and (order := _listed(ctx, x.shape[places[0]])) is not None:
+        return ctx.take(x, places[0], order)
     for i in indices:
         if i is not None:
             ctx.fix(i, "used as an index")
@@ -244,9 +256,11 @@ def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
 
 @rule("index_select.default")
 def index_select(ctx: Context, x: Value, dim: int, chosen: Value) -> Value:
-    """Slices chosen by data: the dimension is fixed."""
-    ctx.fix(chosen, "used as an index")
+    """Slices chosen by data: the dimension is fixed; by a list of numbers: labels move along."""
     dim %= len(x.dims)
+    if (order := _listed(ctx, x.shape[dim])) is not None:
+        return ctx.take(x, dim, order)
+    ctx.fix(chosen, "used as an index")
     x = ctx.fix(x, "looked up by index", [dim])
     return x.with_dims((*x.dims[:dim], *fixed(ctx.shape[dim : dim + 1]).dims, *x.dims[dim + 1 :]))
 

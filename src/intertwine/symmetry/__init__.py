@@ -5,6 +5,7 @@ from intertwine.symmetry.axes import Axis, Member
 from intertwine.symmetry.inspection import Inspection, inspect
 from intertwine.symmetry.symmetry import Symmetry, act, trace
 from intertwine.symmetry.transform import Element
+from intertwine.symmetry.translation import Translation
 from intertwine.symmetry.verification import Report, assert_symmetric, verify
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Member",
     "Report",
     "Symmetry",
+    "Translation",
     "act",
     "assert_symmetric",
     "inspect",

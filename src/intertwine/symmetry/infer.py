@@ -55,6 +55,7 @@ class GraphContext(Context):
         self._weight_of: dict[int, str] = {}
         self._users: dict[str, list[fx.Node]] = {}
         self._grouped: dict[tuple[str, int], Value] = {}
+        self.literals: dict[fx.Node, np.ndarray] = {}
         self.unread: list[str] = []
 
     def weight(self, name: str, shape: tuple[int, ...], users: list[fx.Node]) -> Value:
@@ -158,6 +159,8 @@ def _run(ctx: GraphContext, traced: Traced) -> dict[fx.Node, Any]:
     for node in traced.graph.nodes:
         if node.op == "placeholder":
             env[node] = _placeholder(ctx, node, traced)
+            if node.name in traced.literals:
+                ctx.literals[node] = traced.constants[node.name].detach().cpu().numpy()
         elif node.op == "call_function":
             env[node] = _call(ctx, node, env)
         elif node.op == "get_attr":
@@ -220,12 +223,26 @@ def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
         return _UNSIZED
     ctx.shapes = [shape for shape in shapes if shape is not None]
     found = find_rule(node.target)
+    ctx.literal = _literal(ctx, node)
     if found is not None:
+        if found.same and node.args[0] in ctx.literals and _whole(node):
+            ctx.literals[node] = ctx.literals[node.args[0]]  # type: ignore[index]
         return found.apply(ctx, *args, **kwargs)
     if any(isinstance(v, Value) and v.factors for v in leaves):
         ctx.result.unknown.setdefault(str(node.target), where(node))
     # What no symmetry touches comes out untouched, whatever the op.
     return _stop(ctx, node, f"no rule for {node.target} at {where(node)}", leaves, shapes)
+
+
+def _literal(ctx: GraphContext, node: fx.Node) -> np.ndarray | None:
+    """The whole numbers of the one operand after the first that stands in the code as such."""
+    found = [n for n in node.all_input_nodes if n in ctx.literals and n is not node.args[0]]
+    return ctx.literals[found[0]] if len(found) == 1 and _whole(found[0]) else None
+
+
+def _whole(node: fx.Node) -> bool:
+    """Whether a node's value holds whole numbers (a mask of truth values is none)."""
+    return getattr(node.meta.get("val"), "dtype", None) in (torch.int32, torch.int64)
 
 
 def _stop(ctx: GraphContext, node: fx.Node, reason: str, leaves: Sequence[Any], shapes: Sequence[Any]) -> Any:

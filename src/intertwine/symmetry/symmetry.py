@@ -26,6 +26,7 @@ from intertwine.symmetry.blocks import crossed_blocks
 from intertwine.symmetry.check import FactChecker
 from intertwine.symmetry.infer import Inference, infer
 from intertwine.symmetry.prove import Clock, Proof, Stage, assert_finite, find_fault, staged
+from intertwine.symmetry.specs import Spec, to_networkx, write_spec
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import (
     PARTS,
@@ -36,6 +37,7 @@ from intertwine.symmetry.transform import (
     sample,
     sample_relabel,
 )
+from intertwine.symmetry.translation import Translation
 from intertwine.symmetry.values import Values
 
 SMALL = 1_000_000  # weights below which two elements are tried at every size
@@ -162,6 +164,27 @@ class Symmetry:
             if chosen[of[freeze.labels]].any():
                 lines.append(f"  frozen: {freeze.reason} ({ledger.sites[freeze.site]})")
         return "\n".join(lines)
+
+    def to_spec(self, format: str, model: nn.Module | None = None) -> Spec:
+        """The permutations as the file that another tool asks for: git-re-basin, unf, folding, mergekit; or
+        networkx, the graph of weights and axes.
+
+        model: for mergekit, whose file takes names from its config.
+
+        >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+        >>> trace(net, torch.zeros(5, 3)).to_spec("git-re-basin").content["axes_to_perm"]["2.weight"]
+        [None, '0']
+        """
+        return write_spec(self, format, model)
+
+    def to_networkx(self) -> Any:
+        """Weights and axes as a `networkx.MultiGraph`; an edge is a dimension that carries an axis.
+
+        >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+        >>> sorted(trace(net, torch.zeros(5, 3)).to_networkx()["axis 0"])
+        ['0.bias', '0.weight', '2.weight']
+        """
+        return to_networkx(self)
 
     def identity(self) -> Element:
         """The element that moves nothing."""
@@ -388,7 +411,7 @@ class Trial:
         return error, worst
 
 
-def act(model: nn.Module, element: Element) -> nn.Module:
+def act(model: nn.Module, element: Element | Translation) -> nn.Module:
     """A new model with weights g . theta, which computes the same function (Proposition 3.4 of source 002).
 
     >>> from torch import nn
@@ -399,17 +422,18 @@ def act(model: nn.Module, element: Element) -> nn.Module:
     True
     """
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    missing = [n for n in element.structure.inference.shapes if n not in state]
+    moved_by = element if isinstance(element, Translation) else Action(element)
+    names = element.moves if isinstance(element, Translation) else element.structure.inference.shapes
+    missing = [n for n in names if n not in state]
     if missing:
         raise InputError(f"the model has no weight {missing[0]!r}", so="the element belongs to another model")
-    action = Action(element)
     # The copy finds the new tensors in place of the old ones: tied weights stay one object, and the weights
     # are never there three times.
     memo: dict[int, Any] = {}
     with torch.no_grad():
-        for name in element.structure.inference.shapes:
+        for name in names:
             old = state[name]
-            new = action.weight(name, old)
+            new = moved_by.weight(name, old)
             if new is not old:
                 own = isinstance(old, nn.Parameter)
                 memo[id(old)] = nn.Parameter(new, requires_grad=old.requires_grad) if own else new

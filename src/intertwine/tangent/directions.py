@@ -14,11 +14,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy import linalg
 
 from intertwine.ir.ledger import Ids
 from intertwine.rules import facts
 from intertwine.symmetry import Axis, Symmetry
 from intertwine.tangent.coordinates import Coordinates
+from intertwine.tangent.maps import channel_maps, lone_scales
 from intertwine.tangent.spaces import INSIDE, inside, span
 
 # kind -> what it says about the model; those in MISSED are not explained by it.
@@ -36,12 +38,17 @@ KINDS = {
     "ones": "multiples of 1, which the norm that follows takes out again",
     "inputs": "what the weight reads does not span all its dimensions on these inputs",
     "outputs": "what the weight writes is not seen in all its dimensions on these inputs",
+    "scale": "scales of channels that a split or an index leaves alone: they have no axis of their own",
+    "length": "a common scale, which the norm that follows takes out again (its eps is the machine's)",
+    "mixing": "matrices between channels that linear layers alone see: groups of one, or parts of a split",
+    "rotary": "rotations of pairs of channels of queries and keys that a rotary embedding turns alike",
     "rotation": "rotations of what an RMS norm is taken of: its gain hides them, folding it shows them",
     "channel": "maps of single channels beyond the group: a symmetry that was missed",
     "axis": "maps of the axis beyond its group: a symmetry that was missed",
     "open": "not explained: a symmetry that was missed, or inputs that are not enough",
 }
 MISSED = ("channel", "axis", "open")
+MOVES = ("constant", "translation", "ones")  # what is added somewhere and taken away elsewhere
 PAIRS = 64  # channels of an axis up to which pairs of them are looked at
 _ADDED = ("bias", "shift", "mean")
 _NORM = (*_ADDED, "gain", "var")
@@ -97,6 +104,7 @@ class Search:
         self.lengths = np.where(self.zero, 1.0, lengths)
         self.known = span(null.T @ tangents)
         self.found: list[Direction] = []
+        self.moves: list[tuple[str, np.ndarray]] = []  # what constants may be moved by: (kind, over theta)
 
     @property
     def left(self) -> int:
@@ -128,6 +136,13 @@ class Search:
         if not new.shape[1]:
             return 0
         self.known = np.concatenate([self.known, new], axis=1)
+        if kind in MOVES:
+            # Those of the given vectors themselves that are new: the rest of `new` belongs to the orbit.
+            _, _, order = linalg.qr(rest, mode="economic", pivoting=True)
+            for column in order[: new.shape[1]]:
+                vector = np.zeros(self.at.size)
+                vector[self.chosen] = self.null @ coefficients[:, column] / self.lengths
+                self.moves.append((kind, vector))
         size = np.abs(self.null @ (new if mask is None else coefficients)).max(axis=1)
         weights = self.at.weights_of(self.chosen[size > 1e-6])
         self.found.append(Direction(kind, new.shape[1], tuple(weights), axis))
@@ -179,7 +194,7 @@ class Search:
         """Everything, from the smallest places to the largest."""
         steps = (
             self._unused, self._rows, self._units, self._zero, self._translations, self._statistics,
-            self._ones, self._equal, self._weights, self._linear, self._axes, self._rest,
+            self._ones, self._equal, self._weights, self._maps, self._linear, self._axes, self._rest,
         )  # fmt: skip
         for step in steps:
             if self.left:
@@ -287,10 +302,31 @@ class Search:
         for column, ids in enumerate(entries.T):
             places = self.place[ids]
             vectors[places, column] = self.lengths[places]
-        vectors /= np.linalg.norm(vectors, axis=0)
+        self._try("ones", vectors, axis.name)
+
+    def _try(self, kind: str, vectors: np.ndarray, axis: str) -> None:
+        """Put aside those of some directions (columns, in the scaled coordinates) that change nothing."""
+        length = np.linalg.norm(vectors, axis=0)
+        vectors = vectors[:, length > 0] / length[length > 0]
         coefficients = self.null.T @ vectors
         changed = np.linalg.norm(vectors - self.null @ coefficients, axis=0)
-        self._add("ones", coefficients[:, changed < 1e-5], axis.name)
+        self._add(kind, coefficients[:, changed < 1e-5], axis)
+
+    def _maps(self) -> None:
+        """Maps of channels that the group does not have, tried one by one."""
+        held = np.ones(self.at.size, bool)
+        held[self.chosen] = False
+        for name, maps in channel_maps(self.symmetry, self.at):
+            for kind, vectors in maps.candidates(PAIRS):
+                if not self.left:
+                    return
+                self._try_in(held, kind, vectors, name)
+        self._try_in(held, "scale", lone_scales(self.symmetry, self.at, PAIRS), "")
+
+    def _try_in(self, held: np.ndarray, kind: str, vectors: np.ndarray, axis: str) -> None:
+        """Directions over all coordinates, of which some are held."""
+        vectors = vectors[:, ~vectors[held].any(axis=0)]
+        self._try(kind, vectors[self.chosen] * self.lengths[:, None], axis)
 
     def _linear(self) -> None:
         """Units that are linear: alone with the constants after them, and pairs that may be mixed."""

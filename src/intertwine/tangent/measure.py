@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,12 @@ from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import InputError
 from intertwine.graph.example import Example
 from intertwine.ir.ledger import Ids
-from intertwine.symmetry import Symmetry, trace
+from intertwine.symmetry import Symmetry, Translation, trace
 from intertwine.tangent.coordinates import Coordinates, coordinates_of
 from intertwine.tangent.directions import Direction, Search
 from intertwine.tangent.generators import tangents
 from intertwine.tangent.jacobian import Jacobian, draws
+from intertwine.tangent.moving import proved
 from intertwine.tangent.spaces import Rank, inside, null_space, scaled, span
 
 DENSE = 20_000  # coordinates up to which the whole Jacobian is taken
@@ -43,7 +45,8 @@ class Dimension:
     deficit: parameters - orbit - rank, the directions that change nothing and that the group does not have;
     `directions` says where they lie. error: how far the orbit's tangents are from the null space. inputs:
     calls of the model; settled: more inputs would not raise the rank. scope: "" for all of theta, or the axis
-    whose channels were looked at (`channels` of them), all else held.
+    whose channels were looked at (`channels` of them), all else held. translations: of the directions, those
+    that move constants and change nothing at any distance, as elements that `act` takes.
     """
 
     parameters: int
@@ -59,6 +62,7 @@ class Dimension:
     scope: str = ""
     channels: int = 0
     parts: tuple[Dimension, ...] = field(default=())
+    translations: tuple[Translation, ...] = field(default=(), repr=False)
 
     @property
     def deficit(self) -> int:
@@ -216,10 +220,12 @@ class _Given:
         mixed = span(orbit * np.where(lengths > 0, lengths, 1.0)[:, None])
         error = float(np.abs(mixed - null @ (null.T @ mixed)).max(initial=0.0))
         search = Search(self.symmetry, self.theta, chosen, null, lengths, mixed)
+        directions = tuple(search.run())
         stored = self.theta.mask([self.theta.of(n) for n in self.theta.statistics])[chosen].sum()
         return Dimension(
             len(chosen), int(stored), mixed.shape[1], found.rank, found.gap,
-            tuple(search.run()), error, calls, settled, found.singular_values, scope, channels,
+            directions, error, calls, settled, found.singular_values, scope, channels,
+            translations=proved(self.symmetry.traced, self.model, self.theta, search.moves, self._fresh()),
         )  # fmt: skip
 
     def _orbit(self, chosen: Ids) -> np.ndarray:
@@ -264,6 +270,10 @@ class _Given:
             if sum(map(len, parts)) >= count or (calls > 8 and not sum(map(len, parts))):
                 break
         return np.concatenate(parts), calls
+
+    def _fresh(self) -> list[Example]:
+        """A few inputs that were not looked at, whatever the data are."""
+        return list(islice(draws(self.example, self.seed + 1), 1, 4))
 
     def _examples(self) -> Iterator[Example]:
         """Inputs without end, or those of the data, in batches as large as the example's."""

@@ -1,0 +1,76 @@
+"""Write what `benchmarks/race.py` measured into docs/others.md.
+
+python scripts/make_race_table.py            # rewrite the table
+python scripts/make_race_table.py --check    # exit 1 if it is out of date
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE, MEASURED = DOCS / "others.md", DOCS / "measured" / "race.json"
+START, END = "<!-- table: made by scripts/make_race_table.py -->", "<!-- end of table -->"
+
+
+def cell(result: dict[str, Any] | None) -> str:
+    """How a tool did on a model: tries that were exact, or why it stopped."""
+    if result is None:
+        return "-"
+    tries = result["tries"]
+    if not tries:
+        return shortened(result.get("why", ""))
+    exact = sum(t["exact"] for t in tries)
+    reasons = list(dict.fromkeys(t["why"] for t in tries if t["why"]))
+    return f"{exact} of {len(tries)}" + (f": {shortened(reasons[0])}" if reasons else "")
+
+
+def shortened(text: str) -> str:
+    """A reason that fits a cell."""
+    text = " ".join(text.replace("|", "/").split())
+    return text if len(text) <= 70 else text[:67] + "..."
+
+
+def table(measured: dict[str, Any]) -> str:
+    """How many models each tool got right, and then every model."""
+    tools = [tool for tool in ("intertwine", "torch-pruning", "rebasin") if tool in measured]
+    models = [m for m in measured[tools[0]] if all(m in measured[tool] for tool in tools)]
+    lines = ["| | models | every try exact | some try exact |", "|---|---|---|---|"]
+    for tool in tools:
+        tries = [measured[tool][model]["tries"] for model in models]
+        whole = sum(bool(t) and all(one["exact"] for one in t) for t in tries)
+        some = sum(any(one["exact"] for one in t) for t in tries)
+        lines.append(f"| {tool} | {len(models)} | {whole} | {some} |")
+    lines += ["", "| model | " + " | ".join(tools) + " |", "|---" * (len(tools) + 1) + "|"]
+    for model in models:
+        lines.append(f"| {model} | " + " | ".join(cell(measured[tool][model]) for tool in tools) + " |")
+    return "\n".join([*lines, ""])
+
+
+def render(page: str) -> str:
+    """The page with a fresh table."""
+    before, _, rest = page.partition(START)
+    _, _, after = rest.partition(END)
+    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
+    return f"{before}{START}\n{table(measured)}{END}{after}"
+
+
+def main() -> int:
+    """Rewrite or check."""
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
+    parser.add_argument("--check", action="store_true")
+    old = PAGE.read_text(encoding="utf-8")
+    new = render(old)
+    if parser.parse_args().check:
+        return int(old != new)
+    PAGE.write_text(new, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

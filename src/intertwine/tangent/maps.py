@@ -1,0 +1,134 @@
+"""Maps of channels as directions of the weights, tried one by one where the group is known to lack them.
+
+    length    the sum of all E_ii on what makes the channels alone: a norm that follows takes it out
+    rotary    E_ij - E_ji between the two places of a channel of q and k that a rotary embedding ties
+    mixing    E_ij: what makes i gets some of j, and what reads j loses as much of i; inside the groups of a
+              grouped layer, and between the parts of a split
+    scale     one channel alone: what makes it grows, what reads it shrinks
+
+Anywhere else such a map is one that the rules should have found, and gets no name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from intertwine.ir.ledger import Ids
+from intertwine.symmetry import Axis, Symmetry
+from intertwine.tangent.coordinates import Coordinates
+
+Key = tuple[str, int]
+Candidates = tuple[str, np.ndarray]  # a kind, and directions as columns over all coordinates
+
+
+class ChannelMaps:
+    """Axes that lie in the same dimensions of the same weights (the parts of a split, say), taken as one."""
+
+    def __init__(self, symmetry: Symmetry, at: Coordinates, axes: Sequence[Axis]) -> None:
+        self.at, self.axes = at, axes
+        self.roles = symmetry.inference.roles
+        self.places = [p for axis in axes for p in _places(symmetry, at, axis)]
+        slots = [symmetry.structure.slots[m.param, m.dim] for m in axes[0].members]
+        self.parts = len(axes) > 1 or any(slot.ids.ndim > 1 for slot in slots)
+        self.block = [(k, b) for k, axis in enumerate(axes) for b in _blocks(axis)]
+
+    def candidates(self, most: int) -> Iterator[Candidates]:
+        """Directions in small batches; pairs only of up to `most` channels."""
+        n = len(self.places)
+        blocks = [[i for i in range(n) if self.block[i] == b] for b in dict.fromkeys(self.block)]
+        yield "length", np.stack([self._length(b) for b in (*blocks, range(n))], axis=1)
+        twice = [self._turned(i) for i in range(n) if all(len(p) == 2 for p in self.places[i].values())]
+        if twice:
+            yield "rotary", np.stack(twice, axis=1)
+        for i in range(n if n <= most and self.parts else 0):
+            others = [j for j in range(n) if j != i and self._alike(i, j)]
+            if others:
+                yield "mixing", np.stack([self._mixed(i, j) for j in others], axis=1)
+
+    def _alike(self, i: int, j: int) -> bool:
+        a, b = self.places[i], self.places[j]
+        return a.keys() == b.keys() and all(a[key].shape == b[key].shape for key in a)
+
+    def _reads(self, key: Key) -> bool:
+        return self.roles.get(key) == "in"
+
+    def _length(self, channels: Sequence[int] | range) -> np.ndarray:
+        out = np.zeros(self.at.size)
+        for i in channels:
+            for key, ids in self.places[i].items():
+                if self.roles.get(key) in ("out", "bias"):
+                    out[ids] = self.at.theta[ids]
+        return out
+
+    def _mixed(self, i: int, j: int) -> np.ndarray:
+        out = np.zeros(self.at.size)
+        for key, here in self.places[i].items():
+            there = self.places[j][key]
+            if self._reads(key):
+                out[there] -= self.at.theta[here]
+            else:
+                out[here] += self.at.theta[there]
+        return out
+
+    def _turned(self, i: int) -> np.ndarray:
+        """The two places of a channel against each other: a rotary embedding holds them together."""
+        out = np.zeros(self.at.size)
+        for here, there in self.places[i].values():
+            out[here] += self.at.theta[there]
+            out[there] -= self.at.theta[here]
+        return out
+
+
+def _blocks(axis: Axis) -> list[int]:
+    blocks, width = axis.classes.shape
+    return np.repeat(np.arange(blocks), width).tolist()
+
+
+def _places(symmetry: Symmetry, at: Coordinates, axis: Axis) -> list[dict[Key, Ids]]:
+    """For every channel and dimension of a weight that has it: (places along it, coordinates there)."""
+    s = symmetry.structure
+    keys, found = list(s.span), []
+    for cls in axis.classes.reshape(-1):
+        position, _ = s.occurrences(np.array([cls]))
+        slot = np.searchsorted(s.slot_starts, position, side="right") - 1
+        found.append(
+            {
+                keys[k]: np.stack(
+                    [at.positions(symmetry, keys[k], p[None]) for p in position[slot == k] - s.slot_starts[k]]
+                )
+                for k in np.unique(slot)
+                if keys[k][0] in at.values
+            }
+        )
+    return found
+
+
+def channel_maps(symmetry: Symmetry, at: Coordinates) -> Iterator[tuple[str, ChannelMaps]]:
+    """Every axis with its name, those in the same places together."""
+    together: dict[frozenset[Key], list[Axis]] = {}
+    for axis in symmetry.axes:
+        together.setdefault(frozenset((m.param, m.dim) for m in axis.members), []).append(axis)
+    for axes in together.values():
+        if any(m.role == "out" for m in axes[0].members) and (len(axes) > 1 or not axes[0].group.linear):
+            yield axes[0].name, ChannelMaps(symmetry, at, axes)
+
+
+def lone_scales(symmetry: Symmetry, at: Coordinates, most: int) -> np.ndarray:
+    """One channel that has makers alone grows, another that has readers alone shrinks, for all such pairs.
+
+    A channel that is picked out by its index loses its name there: what makes it and what reads it are two.
+    """
+    made, read = list[np.ndarray](), list[np.ndarray]()
+    for axis in symmetry.axes:
+        roles = {m.role for m in axis.members}
+        if axis.frozen_because and ("out" in roles) != ("in" in roles):
+            for places in _places(symmetry, at, axis):
+                ids = np.concatenate([p.reshape(-1) for p in places.values()] or [np.zeros(0, np.int64)])
+                column = np.zeros(at.size)
+                column[ids] = at.theta[ids]
+                (made if "out" in roles else read).append(column)
+    if not made or not read or len(made) * len(read) > most**2:
+        return np.zeros((at.size, 0))
+    return np.stack([up - down for up in made for down in read], axis=1)
