@@ -124,11 +124,15 @@ def pairwise(
     wanted = {tap.name for tap in taps}
     device = next(models[0].parameters()).device
     inputs = 0
+    own = symmetry.traced
+    held = min((shape[0] if shape else 0 for shape in own.example.shapes), default=0)
     for batch, _ in Batches(data, limit=limit, device=device):
         args, kwargs = arguments(batch)
         key = tuple(tuple(leaf.shape[1:]) for leaf in (*args, *kwargs.values()))
-        if key not in graphs:  # the symmetry's own graph is often one of a single row
-            traced = export(models[0], args, kwargs)
+        if key not in graphs:
+            # The symmetry's own graph is often one of a single row: many batches would go through it in crumbs.
+            same = key == tuple(shape[1:] for shape in own.example.shapes) and 4 * held >= count_rows(batch)
+            traced = own if same else export(models[0], args, kwargs)
             graphs[key] = [Recorder(traced, model) for model in models]
         recorded = [recorder(args, kwargs, wanted)[0] for recorder in graphs[key]]
         for tap in taps:
