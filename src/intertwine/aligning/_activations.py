@@ -130,7 +130,7 @@ def pairwise(
         args, kwargs = arguments(batch)
         key = tuple(tuple(leaf.shape[1:]) for leaf in (*args, *kwargs.values()))
         if key not in graphs:
-            # The symmetry's own graph is often one of a single row: many batches would go through it in crumbs.
+            # The symmetry's own graph is often one of a single row: batches would go through it in crumbs.
             same = key == tuple(shape[1:] for shape in own.example.shapes) and 4 * held >= count_rows(batch)
             traced = own if same else export(models[0], args, kwargs)
             graphs[key] = [Recorder(traced, model) for model in models]
