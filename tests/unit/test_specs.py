@@ -277,11 +277,10 @@ def test_unknown_formats_and_the_command_line(capsys, tmp_path, flat):
     with pytest.raises(NotFound, match="no format 'onnx'"):
         flat[2].to_spec("onnx")
     target = tmp_path / "spec.json"
-    assert main(["inspect", "zoo:digits-vgg", "--no-proof", "--spec", "git-re-basin", "-o", str(target)]) == 0
+    assert main(["inspect", "zoo:lenet5", "--no-proof", "--spec", "git-re-basin", "-o", str(target)]) == 0
     out = capsys.readouterr()
     assert "left out" in out.out and "axes_to_perm" in json.loads(target.read_text())
     assert main(["inspect", "zoo:mlp", "--no-proof", "--spec", "networkx"]) == 0
     assert networkx.node_link_graph(json.loads(capsys.readouterr().out), edges="edges").number_of_edges()
-    with pytest.raises(SystemExit):
-        main(["inspect", "--help"])
+    assert main(["inspect", "--help"]) == 0
     assert "{" + ",".join(FORMATS) + "}" in "".join(capsys.readouterr().out.split())
