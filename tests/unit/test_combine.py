@@ -53,15 +53,33 @@ X = torch.randn(200, 3, 9, 9, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("how", ["layerwise", "average"])
-def test_networks_of_one_orbit_give_the_network(how):
+@pytest.mark.parametrize("align", ["activations", "weights", "loss"])
+def test_networks_of_one_orbit_give_the_network(how, align):
+    """Permuted, rescaled, all of it: combine(m, g m, h m) is m."""
     net = trained_look(0)
     symmetry = trace(net, X[:2])
-    others = [act(net, symmetry.sample(seed, parts=("permutation",))) for seed in (1, 2)]
-    result = combine([net, *others], train_data=X, how=how, repair=None if how == "layerwise" else "none")
+    others = [act(net, symmetry.sample(seed)) for seed in (1, 2)]
+    result = combine([net, *others], train_data=X, how=how, align=align, steps=2, symmetry=symmetry)
     with torch.no_grad():
         scale = net(X).std()
-        assert (result.model(X) - net(X)).abs().max() < 0.02 * scale  # statistics of 200 inputs and a ridge
+        assert (result.model(X) - net(X)).abs().max() < 1e-6 * scale
         assert (act(others[0], result.elements[1])(X) - net(X)).abs().max() < 1e-4 * scale
+    assert "up to a symmetry" in result.notes[-1]
+
+
+def test_channels_that_are_only_alike_are_found_by_activations():
+    """Off the orbit by a tenth, so that weights alone do not tell: least squares gives back the network."""
+    net = trained_look(0)
+    symmetry = trace(net, X[:2])
+    other = act(net, symmetry.sample(1, parts=("permutation",)))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in other.parameters():
+            p += 0.1 * p.std() * torch.randn(p.shape, generator=generator) if p.dim() > 1 else 0
+    result = combine([net, other], train_data=X)
+    with torch.no_grad():
+        wanted = (net(X) + other(X)) / 2
+        assert (result.model(X) - wanted).square().mean() < 0.05 * wanted.var()
 
 
 def test_without_alignment_the_average_is_another_function():
