@@ -1,4 +1,4 @@
-"""Alignment by loss: the learnable element acts as the element that it becomes, and learning finds planted ones."""
+"""Alignment by loss: a learnable element acts as the element that it becomes; learning finds planted ones."""
 
 from __future__ import annotations
 

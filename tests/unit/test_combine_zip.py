@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from intertwine import combine, trace, widen, zoo
+from intertwine import combine, trace, zoo
 from intertwine.cli.program import main
 from intertwine.combining._join import join, last_layer
 from intertwine.combining._widths import equal_widths
 from intertwine.errors import DataError, InputError, Unsupported
+from intertwine.merging import widen
 from intertwine.zoo.nanogpt import nanogpt
 
 X = torch.randn(160, 3, 8, 8, generator=torch.Generator().manual_seed(0))

@@ -72,7 +72,10 @@ def learn_elements(
     for step in range(steps):
         chosen = torch.randint(count_rows(inputs), (BATCH,), generator=generator)
         optimizer.zero_grad()
-        loss(chosen).backward()
+        found = loss(chosen)
+        if not torch.isfinite(found):
+            return tuple(elements)
+        found.backward()
         optimizer.step()
         schedule.step()
         if progress is not None and step % 20 == 0:

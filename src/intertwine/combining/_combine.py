@@ -146,12 +146,14 @@ class _Run:
                     "no train_data: the inputs of the data served for alignment and statistics too"
                 )
             self.labelled = source
-            first = source[0] if isinstance(source, list) and heads == "each" else source
+            first = source[0] if isinstance(source, list) and train_data is None and how == "zip" else source
             self.train = Batches(first, limit=train_limit, device=_device(self.models[0])).whole()[0]
         self.heads = self._heads(heads)
         if how != "zip":
             self._make_equal()
         widths = [self._outputs(m) for m in self.models] if self.heads == "each" else None
+        if how == "zip" and isinstance(data, list) and widths is None:
+            raise DataError("several data sets for one output", do="give one, or heads='each'")
         self.worth = Worth(data, widths)
         self.moved: list[nn.Module] = list(self.models)
         self.elements: tuple[Element, ...] = ()
