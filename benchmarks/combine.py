@@ -7,12 +7,12 @@
 works: resnet20   seed0 and seed1                    gpt     two character GPTs
        tiny10     pairs of ten, all 45 by default    vit     two vision transformers of unlike worth
        three      three ResNet20s                    modadd  two transformers that add mod 59
-       trunk      CIFAR-10 and CIFAR-100, two heads  wide    tiny10 beside one of 1.5 times the width
 ways: plain        average, batch-norm statistics reset
       git-re-basin permutations by weights (Ainsworth et al. 2022, Algorithm 1), average, reset
       repair       permutations by activations, average, every layer rescaled (Jordan et al. 2022), reset
       combine      aligned by activations, every layer solved for by least squares
-      learned      the same, then learned on the networks' mean outputs; no labels
+      loss         alignment learned on the outputs (of combine by loss: before the layers are solved for)
+      learned      as combine, then learned on the networks' mean outputs; no labels
 2,000 unlabelled training inputs serve for all of that; all test inputs, or --limit of them, for the one
 number that is printed. Every number goes into the JSON file when it is known, and a second run goes on
 from there; `python scripts/make_combine_table.py` writes the table of docs/combine.md from it.
@@ -24,7 +24,8 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -67,11 +68,18 @@ TEXT: dict[str, Make] = {
     "activations": made(how="average"),
     "folded": made(how="average", fold=True),
     "combine": made(fold=True),
-    "learned": made(fold=True, epochs=20),
+    "loss": made(fold=True, align="loss", how="average"),
+    "combine by loss": made(fold=True, align="loss"),
+    "learned": made(fold=True, epochs=10),
 }
-PLAIN = {way: make for way, make in TEXT.items() if way != "folded"} | {
+UNFOLDED: dict[str, Make] = {
+    "plain": made(how="average", align="none"),
+    "git-re-basin": rebasin,
+    "activations": made(how="average"),
     "combine": made(),
-    "learned": made(epochs=20),
+    "loss": made(how="average", align="loss"),
+    "combine by loss": made(align="loss"),
+    "learned": made(epochs=10),
 }
 
 
@@ -80,53 +88,53 @@ class Work:
     """Networks, unlabelled inputs, what the result is measured on, and the ways to make it."""
 
     name: str
-    models: Callable[[], Sequence[nn.Module]]
+    networks: dict[str, Callable[[], nn.Module]]
     train: Any
     test: Any
     ways: dict[str, Make] = field(default_factory=lambda: IMAGES)
 
 
 class Store:
-    """The JSON file; what it has is not measured again."""
+    """The JSON file: networks by name, and of every work its networks and ways. What it has is not measured
+    again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> dict[str, Any]:
         """All of it."""
-        return json.loads(self.path.read_text()) if self.path.exists() else {}
+        return json.loads(self.path.read_text()) if self.path.exists() else {"networks": {}, "works": {}}
 
-    def has(self, work: str, way: str) -> bool:
-        """Whether the number is there."""
-        return way in self.read().get(work, {}).get("ways", {})
-
-    def add(self, work: str, way: str, found: dict[str, Any], settings: dict[str, Any]) -> None:
+    def write(self, whole: dict[str, Any], what: str, found: dict[str, Any]) -> None:
         """One number more."""
-        whole = self.read()
-        row = whole.setdefault(work, {"ways": {}})
-        row.update(settings)
-        row["ways"][way] = found
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(whole, indent=1, sort_keys=True) + "\n")
-        print(f"{work:34} {way:14} accuracy {found['accuracy']:.4f} loss {found['loss']:.4f} "
-              f"cpu {found.get('cpu_seconds', 0):.0f} s", flush=True)  # fmt: skip
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
+        print(f"{what:50} {numbers}", flush=True)
 
 
 def measure(work: Work, chosen: Sequence[str] | None, store: Store) -> None:
     """Every way that is not measured yet, and the networks themselves."""
-    settings = {"train inputs": len(work.train), "test inputs": len(_labels(work.test))}
-    models = list(work.models())
-    ends = [f"network {k + 1}" for k in range(len(models))]
-    for end, model in zip(ends, models, strict=True):
-        if not store.has(work.name, end):
-            store.add(work.name, end, _score(model, work.test), settings)
+    models = [make() for make in work.networks.values()]
+    for name, model in zip(work.networks, models, strict=True):
+        whole = store.read()
+        if name not in whole["networks"]:
+            whole["networks"][name] = _score(model, work.test)
+            store.write(whole, name, whole["networks"][name])
     for way, make in work.ways.items():
-        if (chosen and way not in chosen) or store.has(work.name, way):
+        done = store.read()["works"].get(work.name, {}).get("ways", {})
+        if (chosen and way not in chosen) or way in done:
             continue
         wall, cpu = time.perf_counter(), time.process_time()
         model = make(models, work.train)
         seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
-        store.add(work.name, way, {**_score(model, work.test), **seconds}, settings)
+        found = {**_score(model, work.test), **seconds}
+        whole = store.read()  # another run may have written meanwhile
+        row = whole["works"].setdefault(work.name, {"ways": {}})
+        row |= {"networks": list(work.networks), "train_inputs": len(work.train)}
+        row["test_inputs"] = len(work.test[1]) if isinstance(work.test, tuple) else len(work.test)
+        row["ways"][way] = found
+        store.write(whole, f"{work.name}: {way}", found)
 
 
 def _score(model: nn.Module, test: Any) -> dict[str, float]:
@@ -134,13 +142,13 @@ def _score(model: nn.Module, test: Any) -> dict[str, float]:
     return {"accuracy": found.accuracy, "loss": found.loss}
 
 
-def _labels(test: Any) -> Any:
-    return test[1] if isinstance(test, tuple) else test
+def saved(folder: Path, name: str, *files: str) -> dict[str, Callable[[], nn.Module]]:
+    """Trained networks of the zoo, by their files."""
 
+    def load(file: str) -> nn.Module:
+        return zoo.load_weights(zoo.build(name), folder / "checkpoints" / f"{file}.safetensors").eval()
 
-def loaded(folder: Path, name: str, file: str) -> nn.Module:
-    """A trained network of the zoo."""
-    return zoo.load_weights(zoo.build(name), folder / "checkpoints" / f"{file}.safetensors").eval()
+    return {file: partial(load, file) for file in files}
 
 
 def images(
@@ -161,10 +169,8 @@ def pairs(
     """Sets of networks of one shape."""
     train, test = images(args, normalize)
     for seeds in each:
-        files = [f"{name}-cifar10-{seed}" for seed in seeds]
-        yield Work(
-            " ".join([name, *seeds]), lambda f=files: [loaded(args.data, name, x) for x in f], train, test
-        )  # type: ignore[misc]
+        networks = saved(args.data, name, *(f"{name}-cifar10-{seed}" for seed in seeds))
+        yield Work(" ".join([name, *seeds]), networks, train, test)
 
 
 def resnet20(args: argparse.Namespace) -> Iterator[Work]:
@@ -187,7 +193,7 @@ def tiny10(args: argparse.Namespace) -> Iterator[Work]:
 def vit(args: argparse.Namespace) -> Iterator[Work]:
     """One was trained briefly."""
     for work in pairs(args, "vit48", [("a", "b")], "0.5,0.5,0.5/0.5,0.5,0.5"):
-        yield Work(work.name, work.models, work.train, work.test, PLAIN)
+        yield replace(work, ways=UNFOLDED)
 
 
 def gpt(args: argparse.Namespace) -> Iterator[Work]:
@@ -196,9 +202,7 @@ def gpt(args: argparse.Namespace) -> Iterator[Work]:
     files = [f"nanogpt64-shakespeare-seed{k}" for k in (0, 1)]
     test = load_data(f"{text}[90%:]", context=64, limit=HELD // 64)
     train = Batches(load_data(f"{text}[:90%]", context=64, limit=args.train_limit)).whole()[0]
-    yield Work(
-        "nanogpt64 seed0 seed1", lambda: [loaded(args.data, "nanogpt64", f) for f in files], train, test, TEXT
-    )
+    yield Work("nanogpt64 seed0 seed1", saved(args.data, "nanogpt64", *files), train, test, TEXT)
 
 
 def modadd(args: argparse.Namespace) -> Iterator[Work]:
@@ -206,7 +210,7 @@ def modadd(args: argparse.Namespace) -> Iterator[Work]:
     every = torch.cartesian_prod(torch.arange(59), torch.arange(59))
     files = [f"modadd59-{which}" for which in "ab"]
     test = every, every.sum(1) % 59
-    yield Work("modadd59 a b", lambda: [loaded(args.data, "modadd59", f) for f in files], every, test, PLAIN)
+    yield Work("modadd59 a b", saved(args.data, "modadd59", *files), every, test, UNFOLDED)
 
 
 WORKS = {work.__name__: work for work in (resnet20, tiny10, three, gpt, vit, modadd)}

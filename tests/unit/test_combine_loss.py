@@ -12,6 +12,8 @@ from torch import nn
 from intertwine import act, combine, fold, trace
 from intertwine.aligning import mix
 from intertwine.combining._by_loss import learn_elements
+from intertwine.combining._calibrate import calibrated
+from intertwine.combining._distil import teachers
 from intertwine.combining._free import FreeElement, sinkhorn
 from intertwine.zoo.nanogpt import nanogpt
 
@@ -91,7 +93,7 @@ def test_learning_never_makes_it_worse_and_touches_nothing():
     before = [copy.deepcopy(m.state_dict()) for m in (a, b)]
     symmetry = trace(a, X[:2])
     start = [symmetry.identity(), symmetry.identity()]
-    kept = learn_elements([a, b], start, symmetry, [0.5, 0.5], X, steps=3, learning_rate=1e3)
+    kept = learn_elements([a, b], start, symmetry, [0.5, 0.5], X, steps=3, learning_rate=1e3, permute=True)
     assert kept[1] is start[1]
     for model, state in zip((a, b), before, strict=True):
         assert all(torch.equal(t, state[n]) for n, t in model.state_dict().items())
@@ -107,3 +109,26 @@ def test_loss_beats_activations_on_networks_that_are_unlike():
     }
     assert found["loss"] < 0.9 * found["activations"]
     assert np.isfinite(found["loss"])
+
+
+def test_one_factor_calibrates_without_changing_a_prediction():
+    a, b = convolutions(0), convolutions(1)
+    plain, sure = (combine([a, b], train_data=X, calibrate=c).model for c in (False, True))
+    with torch.no_grad():
+        before, after = plain(X), sure(X)
+        factor = after / before
+        assert torch.equal(before.argmax(1), after.argmax(1))
+        torch.testing.assert_close(factor, factor[0, 0].expand_as(factor), rtol=1e-3, atol=1e-3)
+    assert divergence(sure, [a, b], X) < divergence(plain, [a, b], X)
+    worse = copy.deepcopy(plain)
+    worse[-1].weight.data *= 5
+    worse[-1].bias.data *= 5
+    assert divergence(calibrated(worse, teachers([a, b], [0.5, 0.5], X), X), [a, b], X) == pytest.approx(
+        divergence(sure, [a, b], X), rel=1e-3
+    )
+
+
+def test_weights_that_are_read_twice_are_not_calibrated():
+    torch.manual_seed(0)
+    tied = nanogpt(classes=11, context=8, width=16, heads=4, layers=1).eval()
+    assert calibrated(tied, teachers([tied, gpt(1)], [0.5, 0.5], IDS), IDS) is tied

@@ -77,15 +77,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--train-data", type=data_spec, metavar="DATA",
         help="inputs for alignment and least squares; labels are not read (default: --data)")  # fmt: skip
     add("--train-limit", type=positive_int, default=2000, metavar="N", help="inputs used (default: 2000)")
-    add("--ridge", type=positive_float, default=0.01, metavar="X",
-        help="pull of least squares towards the average (default: 0.01)")  # fmt: skip
+    add("--ridge", type=positive_float, default=0.05, metavar="X",
+        help="pull of least squares towards the average (default: 0.05)")  # fmt: skip
     add("--steps", type=most(1_000_000), default=300, metavar="N", help="of --align loss (default: 300)")
+    add("--permute", action="store_true", help="with --align loss: channels may change places too")
     add("--heads", choices=("one", "each"),
-        help="of zip: one output for all, or each keeps its own (default: one if they are alike)")  # fmt: skip
+        help="of zip: one output for all, or each keeps its own (default: one if alike)")  # fmt: skip
     add("--head-data", type=data_spec, metavar="DATA", action="append", default=[],
         help="what the second, third ... network's outputs are measured on, with --heads each")  # fmt: skip
     add("--target-params", type=fraction, metavar="P",
         help="of zip: share of all networks' parameters together (default: widths of the first)")  # fmt: skip
+    add("--calibrate", action=argparse.BooleanOptionalAction, default=None,
+        help="one factor for the class scores, so that the result is as sure as it may be (default: with "
+             "layerwise and zip)")  # fmt: skip
     add("--fold", action="store_true", help="make the stream of pre-norm networks free to rotate")
     add("--epochs", type=most(10_000, 0), default=0, metavar="N",
         help="passes in which the mean outputs are learned, without labels (default: 0)")  # fmt: skip
@@ -126,8 +130,8 @@ def run(args: argparse.Namespace) -> int | None:
             [s.model for s in sources], data, train_data=train, how=args.how, align=args.align,
             repair=args.repair, shares=args.shares, base=base, scale=args.scale, density=args.density,
             train_limit=args.train_limit, ridge=args.ridge, fold=args.fold, epochs=args.epochs,
-            learning_rate=args.learning_rate, steps=args.steps, heads=args.heads,
-            target_params=args.target_params, seed=args.seed,
+            learning_rate=args.learning_rate, steps=args.steps, permute=args.permute, heads=args.heads,
+            target_params=args.target_params, calibrate=args.calibrate, seed=args.seed,
             names=[f"{m} ({w})" if w else m for m, w in zip(args.models, weights, strict=True)],
             progress=status.update,
         )  # fmt: skip

@@ -27,7 +27,9 @@ from intertwine.symmetry import Element, Symmetry, act
 
 STEPS = 300
 RATE = 0.01
+PLACES = 10.0  # a channel changes its place when its logits have crossed: they walk further than angles do
 BATCH = 64
+LOOK = 20  # steps between two looks at how good the average is
 
 
 def learn_elements(
@@ -39,11 +41,15 @@ def learn_elements(
     *,
     steps: int = STEPS,
     learning_rate: float = RATE,
-    permute: bool = True,
+    permute: bool = False,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[Element, ...]:
-    """Elements from which the average loses less; where learning did not help, those that were given."""
+    """The best elements on the way, those that were given among them; permute: channels may change places.
+
+    Without it only scales and matrices are learned: the straight-through gradient of a permutation says
+    little about another one, and while channels jump the rest learns less.
+    """
     frees = [FreeElement(symmetry, permute=permute) for _ in models[1:]]
     starts = [
         _floats(models[0]),
@@ -54,10 +60,12 @@ def learn_elements(
         norm.train()
     taught = teachers(models, shares, inputs)
     generator = torch.Generator().manual_seed(seed)
-    free = [p for f in frees for p in f.parameters() if p.numel()]
-    if not free:
+    turned = [p for f in frees for p in (f.scale, *f.turns.parameters()) if p.numel()]
+    placed = [p for f in frees for p in f.places.parameters()]
+    if not turned and not placed:
         return tuple(elements)
-    optimizer = torch.optim.Adam(free, lr=learning_rate)
+    groups = [{"params": turned}, {"params": placed, "lr": PLACES * learning_rate}]
+    optimizer = torch.optim.Adam([g for g in groups if g["params"]], lr=learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
 
     def loss(chosen: Tensor) -> Tensor:
@@ -66,25 +74,31 @@ def learn_elements(
         args, kwargs = arguments(rows_of(inputs, chosen))
         return taught.divergence(chosen, logits_of(functional_call(net, mixed, args, kwargs)))
 
-    fixed = torch.randperm(count_rows(inputs), generator=generator)[: 4 * BATCH]
-    with torch.no_grad():
-        before = float(loss(fixed))
-    for step in range(steps):
+    held = torch.randperm(count_rows(inputs), generator=generator)[: 4 * BATCH]
+    best, kept = _value(loss, held), tuple(elements)
+    for step in range(1, steps + 1):
         chosen = torch.randint(count_rows(inputs), (BATCH,), generator=generator)
         optimizer.zero_grad()
         found = loss(chosen)
         if not torch.isfinite(found):
-            return tuple(elements)
+            break
         found.backward()
         optimizer.step()
         schedule.step()
-        if progress is not None and step % 20 == 0:
+        if step % LOOK and step != steps:
+            continue
+        if progress is not None:
             progress(f"alignment by loss, step {step} of {steps}")
-    with torch.no_grad():
-        after = float(loss(fixed))
-    if not math.isfinite(after) or after > before:
-        return tuple(elements)
-    return (elements[0], *(f.element() @ e for f, e in zip(frees, elements[1:], strict=True)))
+        if (now := _value(loss, held)) < best:
+            moved = (f.element() @ e for f, e in zip(frees, elements[1:], strict=True))
+            best, kept = now, (elements[0], *moved)
+    return kept
+
+
+@torch.no_grad()
+def _value(loss: Callable[[Tensor], Tensor], rows: Tensor) -> float:
+    found = float(loss(rows))
+    return found if math.isfinite(found) else math.inf
 
 
 def _floats(model: nn.Module) -> dict[str, Tensor]:

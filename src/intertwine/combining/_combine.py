@@ -13,10 +13,11 @@ from torch import nn
 
 from intertwine.aligning import mix
 from intertwine.combining._by_loss import STEPS, learn_elements
-from intertwine.combining._distil import distilled, scores_of, teachers
+from intertwine.combining._calibrate import calibrated
+from intertwine.combining._distil import Teachers, distilled, scores_of, teachers
 from intertwine.combining._join import HEADS, Heads
-from intertwine.combining._layerwise import RIDGE, Layerwise
-from intertwine.combining._lockstep import cut, whole_batches
+from intertwine.combining._layerwise import RIDGE, solved
+from intertwine.combining._lockstep import cut
 from intertwine.combining._methods import METHODS, Settings
 from intertwine.combining._result import Combination, CombineStage
 from intertwine.combining._statistics import REPAIRS, Repair, rescaled, reset
@@ -26,7 +27,6 @@ from intertwine.combining._worth import Worth
 from intertwine.combining._zip import zipped
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import DataError, InputError
-from intertwine.graph.export import export
 from intertwine.merging import fold as fold_norms
 from intertwine.merging.repair import norms_of
 from intertwine.orbit.same_graph import assert_same_ops, assert_same_shapes, exported
@@ -54,11 +54,13 @@ def combine(
     train_limit: int = 2000,
     ridge: float = RIDGE,
     steps: int = STEPS,
+    permute: bool = False,
     epochs: int = 0,
     learning_rate: float = 1e-3,
     fold: bool = False,
     heads: Heads | None = None,
     target_params: float | None = None,
+    calibrate: bool | None = None,
     symmetry: Symmetry | None = None,
     names: Sequence[str] | None = None,
     seed: int = 0,
@@ -70,12 +72,14 @@ def combine(
     train_data. train_data: inputs for alignment, statistics and least squares, of which train_limit are
     used; their labels are read by how="soup" only. how: "layerwise", "zip" or one of `METHODS`. align: what
     channels are matched by (default: activations; models that share their start, for task, ties and soup,
-    are not moved); "loss" goes on from there with `steps` steps on the outputs of the average. repair: what
-    is done about the average's statistics (default: least-squares for layerwise, else reset). shares: how
-    much of each, normalised to sum 1. epochs: passes over the inputs in which the combined network learns
-    the models' mean outputs. fold: of pre-norm networks, move the gains of norms into the weights that read
-    them first, so that the stream can be rotated; the result is a folded network. base, scale, density: for
-    task and ties. Networks of unequal widths are widened first.
+    are not moved); "loss" goes on from there with `steps` steps on the outputs of the average, and with
+    permute channels may change places on the way. repair: what is done about the average's statistics
+    (default: least-squares for layerwise, else reset). shares: how much of each, normalised to sum 1.
+    epochs: passes over the inputs in which the combined network learns the models' mean outputs. fold: of
+    pre-norm networks, move the gains of norms into the weights that read them first, so that the stream can
+    be rotated; the result is a folded network. base, scale, density: for task and ties. calibrate: one
+    factor for the outputs, taken for class scores, so that the network is as sure as it may be (default:
+    with layerwise and zip). Networks of unequal widths are widened first.
 
     how="zip": networks of any widths, or of several tasks. heads: "one" output for all, or "each" keeps its
     own, side by side (default where their numbers differ; data is then a list, one for each network).
@@ -95,17 +99,21 @@ def combine(
     if fold:
         run.fold()
     settings = Settings(run.shares, base, None, scale, density, seed=seed)
-    if not run.finished():
-        if how == "zip":
-            run.zip(symmetry, target_params)
-        else:
-            run.move(symmetry, seed)
-            if not run.one_orbit():
-                run.move_by_loss(steps, seed)
-                run.average(settings)
-                run.mend(ridge, seed)
-        if epochs:
-            run.learn(epochs, learning_rate, seed)
+    if run.finished():
+        return run.result()
+    if how == "zip":
+        run.zip(symmetry, target_params)
+    else:
+        run.move(symmetry, seed)
+        if run.one_orbit():
+            return run.result()
+        run.move_by_loss(steps, permute, seed)
+        run.average(settings)
+        run.mend(ridge, seed)
+    if calibrate or (calibrate is None and how in ("layerwise", "zip")):
+        run.calibrate()
+    if epochs:
+        run.learn(epochs, learning_rate, seed)
     return run.result()
 
 
@@ -225,13 +233,13 @@ class _Run:
             self.stages.append(self.worth.stage("averaged as they are", mix(self.models, self.shares)))
         self._place(elements)
 
-    def move_by_loss(self, steps: int, seed: int) -> None:
+    def move_by_loss(self, steps: int, permute: bool, seed: int) -> None:
         """From where they are, by gradients."""
         if self.align != "loss":
             return
         elements = learn_elements(
-            self.models, self.elements, self.found, self.shares, self.train, steps=steps, seed=seed,
-            progress=self.say,
+            self.models, self.elements, self.found, self.shares, self.train, steps=steps, permute=permute,
+            seed=seed, progress=self.say,
         )  # fmt: skip
         self._place(elements)
 
@@ -272,21 +280,26 @@ class _Run:
         elif self.repair == "rescale":
             self.model = rescaled(self.moved, self.shares, self.train)
         else:
-            batches = whole_batches(self.train)
-            args, kwargs = arguments(cut(self.train, count_rows(self.train) // len(batches)))
-            self.model = Layerwise(
-                export(self.models[0], args, kwargs), self.moved, self.model, self.shares, batches,
-                ridge=ridge, seed=seed, progress=lambda: self.say("layers"),
-            ).solve()  # fmt: skip
+            self.model = solved(
+                self.moved, self.model, self.shares, self.train, ridge=ridge, seed=seed,
+                progress=lambda: self.say("layers"),
+            )  # fmt: skip
+
+    def calibrate(self) -> None:
+        """As sure as it may be."""
+        self._need_inputs("calibrating")
+        self.model = calibrated(self.model, self._taught(), self.train)
+
+    def _taught(self) -> Teachers:
+        return teachers(self.models, self.shares, self.train, self.heads)
 
     def learn(self, epochs: int, learning_rate: float, seed: int) -> None:
         """On the outputs of the networks, without labels."""
         self._need_inputs("learning")
         if self.worth:
             self.stages.append(self.worth.stage("combined, not learned", self.model))
-        taught = teachers(self.models, self.shares, self.train, self.heads)
         self.model = distilled(
-            self.model, taught, self.train, epochs=epochs, learning_rate=learning_rate, seed=seed,
+            self.model, self._taught(), self.train, epochs=epochs, learning_rate=learning_rate, seed=seed,
             progress=self.say,
         )  # fmt: skip
 

@@ -21,6 +21,7 @@ from torch import Tensor, fx, nn
 from intertwine.data.batches import arguments
 from intertwine.data.evaluation import logits_of
 from intertwine.errors import InputError, Unsupported
+from intertwine.graph.export import Traced
 from intertwine.merging.shrink import fix_layers, named_tensors, replace_tensors
 from intertwine.rules import facts
 from intertwine.symmetry import Symmetry
@@ -54,7 +55,7 @@ def join(
         if odd:
             raise InputError(f"model {k} is of another architecture than the first: {odd[0]}")
     hidden = {(m.param, m.dim): m.role for a in symmetry.axes if a.mergeable for m in a.members}
-    head = last_layer(symmetry) if heads == "each" else {}
+    head = last_layer(symmetry.traced) if heads == "each" else {}
     joined = copy.deepcopy(models[0]).eval()
     before = {name: tuple(t.shape) for name, t in states[0].items()}
     new = {
@@ -67,10 +68,10 @@ def join(
     return joined
 
 
-def last_layer(symmetry: Symmetry) -> dict[str, int]:
+def last_layer(traced: Traced) -> dict[str, int]:
     """Weight and bias of the product that makes the output -> their dimension that the outputs lie on."""
-    names = symmetry.traced.weights
-    (output,) = [n for n in symmetry.traced.graph.nodes if n.op == "output"]
+    names = traced.weights
+    (output,) = [n for n in traced.graph.nodes if n.op == "output"]
     node = next(iter(output.all_input_nodes), None)
     product = facts(node).product if node is not None and node.op == "call_function" else None
     if node is None or product is None:
@@ -79,10 +80,11 @@ def last_layer(symmetry: Symmetry) -> dict[str, int]:
     weight = node.args[at_weight]
     bias = node.args[at_bias] if at_bias is not None and len(node.args) > at_bias else None
     found = {}
-    if isinstance(weight, fx.Node) and weight.name in names:
-        found[names[weight.name]] = 1 - summed % 2
-    if isinstance(bias, fx.Node) and bias.name in names:
-        found[names[bias.name]] = 0
+    for read, dim in ((weight, 1 - summed % 2), (bias, 0)):
+        if isinstance(read, fx.Node):
+            if read.name not in names or len(read.users) > 1:
+                raise Unsupported("the last layer shares its weights", so="networks cannot keep their heads")
+            found[names[read.name]] = dim
     return found
 
 
