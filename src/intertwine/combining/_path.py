@@ -19,7 +19,7 @@ from intertwine.aligning import (
 )
 from intertwine.aligning._align import By, GroupName
 from intertwine.aligning._repair import Repair
-from intertwine.combining._by_loss import learn_elements
+from intertwine.combining._by_loss import STEPS, learn_elements
 from intertwine.combining._layerwise import solved
 from intertwine.combining._together import By as AllBy
 from intertwine.combining._together import align_all
@@ -176,7 +176,7 @@ def align_models(
     elements = align_all(models, symmetry, by=closed, data=inputs, limit=None, seed=seed)
     if by == "loss":
         shares = [1 / len(models)] * len(models)
-        elements = learn_elements(models, elements, symmetry, shares, inputs, seed=seed)
+        elements = learn_elements(models, elements, symmetry, shares, inputs, steps=STEPS, seed=seed)
     return [act(m, e) if k else m for k, (m, e) in enumerate(zip(models, elements, strict=True))]
 
 
