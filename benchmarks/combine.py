@@ -7,6 +7,7 @@
 works: resnet20   seed0 and seed1                    gpt     two character GPTs
        tiny10     pairs of ten, all 45 by default    vit     two vision transformers of unlike worth
        three      three ResNet20s                    modadd  two transformers that add mod 59
+       trunk      CIFAR-10 and CIFAR-100: one trunk with 60 % of the parameters of two ResNet20s, two heads
 ways: plain        average, batch-norm statistics reset
       git-re-basin permutations by weights (Ainsworth et al. 2022, Algorithm 1), average, reset
       repair       permutations by activations, average, every layer rescaled (Jordan et al. 2022), reset
@@ -35,11 +36,15 @@ from torch import Tensor, nn
 
 from intertwine import act, combine, trace, zoo
 from intertwine.aligning import align
+from intertwine.combining._worth import OneHead
 from intertwine.data import evaluate, load_data
 from intertwine.data.batches import Batches
+from intertwine.data.normalize import parse_normalize
 
 MEASURED = Path(__file__).resolve().parents[1] / "docs" / "measured" / "combine.json"
 HELD = 25_600  # characters
+TEN = 10  # classes of the first head of a trunk
+PRESET, HUNDRED = "cifar10-legacy", "0.5070,0.4865,0.4409/0.2673,0.2564,0.2761"
 Make = Callable[[Sequence[nn.Module], Any], nn.Module]
 
 
@@ -116,10 +121,11 @@ class Store:
 def measure(work: Work, chosen: Sequence[str] | None, store: Store) -> None:
     """Every way that is not measured yet, and the networks themselves."""
     models = [make() for make in work.networks.values()]
-    for name, model in zip(work.networks, models, strict=True):
+    for k, (name, model) in enumerate(zip(work.networks, models, strict=True)):
         whole = store.read()
         if name not in whole["networks"]:
-            whole["networks"][name] = _score(model, work.test)
+            own = work.test[k] if isinstance(work.test, list) else work.test
+            whole["networks"][name] = _score(model, own)
             store.write(whole, name, whole["networks"][name])
     for way, make in work.ways.items():
         done = store.read()["works"].get(work.name, {}).get("ways", {})
@@ -132,21 +138,34 @@ def measure(work: Work, chosen: Sequence[str] | None, store: Store) -> None:
         whole = store.read()  # another run may have written meanwhile
         row = whole["works"].setdefault(work.name, {"ways": {}})
         row |= {"networks": list(work.networks), "train_inputs": len(work.train)}
-        row["test_inputs"] = len(work.test[1]) if isinstance(work.test, tuple) else len(work.test)
+        row["test_inputs"] = len(work.test[1]) if isinstance(work.test, tuple) else len(_first(work.test))
         row["ways"][way] = found
         store.write(whole, f"{work.name}: {way}", found)
 
 
 def _score(model: nn.Module, test: Any) -> dict[str, float]:
-    found = evaluate(model, test)
-    return {"accuracy": found.accuracy, "loss": found.loss}
+    """Of all outputs, or of the first ten and of the others, each on its own data, and their mean."""
+    if not isinstance(test, list):
+        found = evaluate(model, test)
+        return {"accuracy": found.accuracy, "loss": found.loss}
+    cuts = (0, TEN), (TEN, None)
+    parts = [_score(OneHead(model, *cut), each) for cut, each in zip(cuts, test, strict=True)]
+    mean = {name: sum(p[name] for p in parts) / len(parts) for name in parts[0]}
+    each = {f"accuracy_{k + 1}": p["accuracy"] for k, p in enumerate(parts)}
+    return {**mean, **each, "parameters": sum(p.numel() for p in model.parameters())}
+
+
+def _first(test: Any) -> Any:
+    return test[0] if isinstance(test, list) else test
 
 
 def saved(folder: Path, name: str, *files: str) -> dict[str, Callable[[], nn.Module]]:
     """Trained networks of the zoo, by their files."""
 
     def load(file: str) -> nn.Module:
-        return zoo.load_weights(zoo.build(name), folder / "checkpoints" / f"{file}.safetensors").eval()
+        classes = {"classes": 100} if "cifar100" in file else {}
+        path = folder / "checkpoints" / f"{file}.safetensors"
+        return zoo.load_weights(zoo.build(name, **classes), path).eval()
 
     return {file: partial(load, file) for file in files}
 
@@ -213,7 +232,34 @@ def modadd(args: argparse.Namespace) -> Iterator[Work]:
     yield Work("modadd59 a b", saved(args.data, "modadd59", *files), every, test, UNFOLDED)
 
 
-WORKS = {work.__name__: work for work in (resnet20, tiny10, three, gpt, vit, modadd)}
+def trunk(args: argparse.Namespace) -> Iterator[Work]:
+    """Half of the training images from each data set; the second network gets the first one's inputs."""
+    train, test = zip(*(images(args, name=name) for name in ("cifar10", "cifar100")), strict=True)
+    half = args.train_limit // 2
+    files = [f"resnet20-{name}-c" for name in ("cifar10", "cifar100")]
+    ten, hundred = (load for load in saved(args.data, "resnet20", *files).values())
+    networks = {files[0]: ten, f"{files[1]} as {PRESET}": lambda: renormalised(hundred())}
+    ways: dict[str, Make] = {
+        "zip": made(how="zip", target_params=0.6),
+        "learned": made(how="zip", target_params=0.6, epochs=20),
+    }
+    yield Work("trunk", networks, torch.cat([x[:half] for x in train]), list(test), ways)
+
+
+def renormalised(model: nn.Module) -> nn.Module:
+    """A network of CIFAR-100's normalisation for inputs of CIFAR-10's; only the border of padding differs."""
+    (mean, std), (own, deviation) = (parse_normalize(text) for text in (PRESET, HUNDRED))  # type: ignore[misc]
+    ratio = torch.tensor(std) / torch.tensor(deviation)
+    shift = (torch.tensor(mean) - torch.tensor(own)) / torch.tensor(deviation)
+    layers: Any = model
+    with torch.no_grad():
+        weight = layers.conv1.weight
+        layers.bn1.running_mean -= (weight * shift.view(1, 3, 1, 1)).sum((1, 2, 3))
+        weight *= ratio.view(1, 3, 1, 1)
+    return model
+
+
+WORKS = {work.__name__: work for work in (resnet20, tiny10, three, gpt, vit, modadd, trunk)}
 
 
 def main() -> None:
@@ -229,6 +275,8 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     parser.add_argument("-o", "--out", type=Path, default=MEASURED)
     args = parser.parse_args()
+    if args.limit and args.out == MEASURED:
+        parser.error("numbers on some of the inputs do not belong into the measured ones: give --out")
     for name in args.works:
         for work in WORKS[name](args):
             measure(work, args.ways.split(",") if args.ways else None, Store(args.out))

@@ -26,6 +26,7 @@ WORKS = (
     ("tiny10", "tiny10 pairs", "80 %"),
     ("resnet20 seed0 seed1 c", "three ResNet20s", "82 %"),
     ("nanogpt64", "character GPT pair", "loss 2.0; learned 1.85"),
+    ("trunk", "CIFAR-10 and CIFAR-100 on one trunk, 60 % of the parameters", "each within 10 points"),
     ("vit48", "ViT pair", "recorded"),
     ("modadd59", "modular addition pair", "recorded"),
 )
@@ -37,6 +38,7 @@ WAYS = (
     ("folded", "folded, aligned by activations, averaged"),
     ("loss", "aligned by loss, averaged"),
     ("combine", "**combine**"),
+    ("zip", "**combine** `--how zip`"),
     ("combine by loss", "combine `--align loss`"),
     ("learned", "combine `--epochs`"),
 )
@@ -94,6 +96,8 @@ def rows(measured: dict[str, Any]) -> list[list[str]]:
 
 
 def _accuracy(numbers: list[dict[str, float]]) -> str:
+    if "accuracy_1" in numbers[0]:  # of each head
+        return " and ".join(mean([100 * n[f"accuracy_{k}"] for n in numbers], 2, " %") for k in (1, 2))
     return mean([100 * n["accuracy"] for n in numbers], 2, " %")
 
 

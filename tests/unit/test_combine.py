@@ -155,9 +155,10 @@ def test_shares_lead_from_one_end_to_the_other():
 
 
 def test_the_callers_models_stay():
-    a, b = trained_look(0), trained_look(1)
+    a, b = trained_look(0), trained_look(1).train()
     before = [copy.deepcopy(m.state_dict()) for m in (a, b)]
-    combine([a, b], train_data=X)
+    combine([a, b], train_data=X, epochs=1)
+    assert b.training and b.norm.training and not a.training
     for model, state in zip((a, b), before, strict=True):
         assert all(torch.equal(t, state[name]) for name, t in model.state_dict().items())
 
@@ -233,6 +234,9 @@ def test_a_soup_leaves_out_what_spoils_it():
         (lambda a, b: combine([a, b], train_data=X, shares=(1, -1)), InputError, "parts of a whole"),
         (lambda a, b: combine([a, b], train_data=X, how="magic"), InputError, "layerwise"),
         (lambda a, b: combine([a, b], train_data=X, how="task"), InputError, "trained from"),
+        (lambda a, b: combine([a, b], train_data=X, how="zip", align="loss"), InputError, "leave align"),
+        (lambda a, b: combine([a, b], train_data=X, target_params=0.5), InputError, "how='zip'"),
+        (lambda a, b: combine([a, b], train_data=X, heads="each"), InputError, "how='zip'"),
         (lambda a, b: combine([a, b, a], train_data=X, how="slerp"), InputError, "two models"),
     ],
 )

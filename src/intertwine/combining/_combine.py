@@ -18,7 +18,7 @@ from intertwine.combining._distil import Teachers, distilled, scores_of, teacher
 from intertwine.combining._join import HEADS, Heads
 from intertwine.combining._layerwise import RIDGE, solved
 from intertwine.combining._lockstep import cut
-from intertwine.combining._methods import METHODS, Settings
+from intertwine.combining._methods import METHODS, Settings, floats
 from intertwine.combining._result import Combination, CombineStage
 from intertwine.combining._statistics import REPAIRS, Repair, rescaled, reset
 from intertwine.combining._together import By, align_all
@@ -95,6 +95,8 @@ def combine(
     >>> bool((result.model(x) - net(x)).abs().max() < 1e-4)
     True
     """
+    if target_params is not None and how != "zip":
+        raise InputError(f"target_params is not of how={how!r}", do="use how='zip'")
     run = _Run(models, data, train_data, how, align, repair, shares, names, train_limit, heads, progress)
     if fold:
         run.fold()
@@ -135,11 +137,13 @@ class _Run:
         progress: Callable[[str], None] | None,
     ) -> None:
         _choice("how", how, HOW)
+        if how == "zip" and (align is not None or repair is not None):
+            raise InputError("zip matches channels by merging them", do="leave align and repair out")
         common_start = how in ("task", "ties", "soup", "slerp", "fisher", "zip")
         self.align = _choice("align", align or ("none" if common_start else "activations"), ALIGN)
         default = "least-squares" if how == "layerwise" else "none" if how == "zip" else "reset"
         self.repair = _choice("repair", repair or default, REPAIRS)
-        self.models, self.how = list(models), how
+        self.models, self.how = [_in_eval_mode(model) for model in models], how
         if len(self.models) < 2:
             raise InputError("one model is combined already", do="give at least two models")
         self.names = list(names or (f"model {k + 1}" for k in range(len(models))))
@@ -250,11 +254,8 @@ class _Run:
 
     def one_orbit(self) -> bool:
         """Whether moving them has made all networks one; that one is the result, and nothing is fitted."""
-        if (
-            self.align == "none"
-            or self.how == "soup"
-            or any(_distance(self.moved[0], m) > ONE for m in self.moved)
-        ):
+        fitting = self.align != "none" and self.how in ("layerwise", "average")
+        if not fitting or any(_distance(self.moved[0], m) > ONE for m in self.moved[1:]):
             return False
         self.notes.append("the models are one up to a symmetry: the first is what comes back")
         self.model = copy.deepcopy(self.models[0]).eval()
@@ -334,16 +335,15 @@ def _shares(shares: Sequence[float] | None, count: int) -> tuple[float, ...]:
 
 
 def _distance(a: nn.Module, b: nn.Module) -> float:
-    """|a - b| / |a| over the parameters."""
-    pairs = [
-        (p.detach().double(), q.detach().double())
-        for p, q in zip(a.parameters(), b.parameters(), strict=True)
-    ]
-    squares = (
-        sum(float((p - q).square().sum()) for p, q in pairs),
-        sum(float(p.square().sum()) for p, _ in pairs),
-    )
-    return math.sqrt(squares[0] / max(squares[1], 1e-300))
+    """|a - b| / |a| over the parameters and statistics."""
+    left, right = floats(a), floats(b)
+    apart = sum(float((left[name] - right[name]).square().sum()) for name in left)
+    return math.sqrt(apart / max(sum(float(t.square().sum()) for t in left.values()), 1e-300))
+
+
+def _in_eval_mode(model: nn.Module) -> nn.Module:
+    """The model, or a copy where it is being trained: running it would change its statistics."""
+    return copy.deepcopy(model).eval() if any(m.training for m in model.modules()) else model
 
 
 def _all_equal(models: Sequence[nn.Module]) -> bool:

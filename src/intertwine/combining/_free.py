@@ -126,7 +126,7 @@ def sinkhorn(logits: Tensor, rounds: int = _SINKHORN) -> Tensor:
 def _moved(tensor: Tensor, dim: int, where: np.ndarray, places: Tensor) -> Tensor:
     """Channel c, at where[c], goes to where[d] by places[d, c]."""
     front, index = tensor.movedim(dim, -1).clone(), torch.from_numpy(where)
-    front[..., index] = torch.einsum("...ck,dc->...dk", front[..., index], places)
+    front[..., index] = torch.einsum("...ck,dc->...dk", front[..., index], places.to(tensor))
     return front.movedim(-1, dim)
 
 

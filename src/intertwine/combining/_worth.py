@@ -16,7 +16,7 @@ from intertwine.errors import DataError
 class OneHead(nn.Module):
     """Some of the outputs of a network."""
 
-    def __init__(self, model: nn.Module, start: int, stop: int) -> None:
+    def __init__(self, model: nn.Module, start: int, stop: int | None) -> None:
         super().__init__()
         self.model, self.start, self.stop = model, start, stop
 
