@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from intertwine.activations import intertwiner
-    from intertwine.aligning import align, alignment_report, interpolate
+    from intertwine.aligning import align, alignment_report
     from intertwine.checkup import doctor
-    from intertwine.combining import combine
+    from intertwine.combining import combine, interpolate
     from intertwine.comparing import collect, compare, functional_similarity, similarity
     from intertwine.errors import IntertwineError
     from intertwine.exploring import explore, find_equivalents
@@ -58,9 +58,9 @@ _WHERE = {
     name: module
     for module, names in {
         "activations": "intertwiner",
-        "aligning": "align alignment_report interpolate",
+        "aligning": "align alignment_report",
         "checkup": "doctor",
-        "combining": "combine",
+        "combining": "combine interpolate",
         "comparing": "collect compare functional_similarity similarity",
         "errors": "IntertwineError",
         "exploring": "explore find_equivalents",

@@ -53,15 +53,33 @@ X = torch.randn(200, 3, 9, 9, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("how", ["layerwise", "average"])
-def test_networks_of_one_orbit_give_the_network(how):
+@pytest.mark.parametrize("align", ["activations", "weights", "loss"])
+def test_networks_of_one_orbit_give_the_network(how, align):
+    """Permuted, rescaled, all of it: combine(m, g m, h m) is m."""
     net = trained_look(0)
     symmetry = trace(net, X[:2])
-    others = [act(net, symmetry.sample(seed, parts=("permutation",))) for seed in (1, 2)]
-    result = combine([net, *others], train_data=X, how=how, repair=None if how == "layerwise" else "none")
+    others = [act(net, symmetry.sample(seed)) for seed in (1, 2)]
+    result = combine([net, *others], train_data=X, how=how, align=align, steps=2, symmetry=symmetry)
     with torch.no_grad():
         scale = net(X).std()
-        assert (result.model(X) - net(X)).abs().max() < 0.02 * scale  # statistics of 200 inputs and a ridge
+        assert (result.model(X) - net(X)).abs().max() < 1e-6 * scale
         assert (act(others[0], result.elements[1])(X) - net(X)).abs().max() < 1e-4 * scale
+    assert "up to a symmetry" in result.notes[-1]
+
+
+def test_channels_that_are_only_alike_are_found_by_activations():
+    """Off the orbit by a tenth, so that weights alone do not tell: least squares gives back the network."""
+    net = trained_look(0)
+    symmetry = trace(net, X[:2])
+    other = act(net, symmetry.sample(1, parts=("permutation",)))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in other.parameters():
+            p += 0.1 * p.std() * torch.randn(p.shape, generator=generator) if p.dim() > 1 else 0
+    result = combine([net, other], train_data=X)
+    with torch.no_grad():
+        wanted = (net(X) + other(X)) / 2
+        assert (result.model(X) - wanted).square().mean() < 0.05 * wanted.var()
 
 
 def test_without_alignment_the_average_is_another_function():
@@ -137,9 +155,10 @@ def test_shares_lead_from_one_end_to_the_other():
 
 
 def test_the_callers_models_stay():
-    a, b = trained_look(0), trained_look(1)
+    a, b = trained_look(0), trained_look(1).train()
     before = [copy.deepcopy(m.state_dict()) for m in (a, b)]
-    combine([a, b], train_data=X)
+    combine([a, b], train_data=X, epochs=1)
+    assert b.training and b.norm.training and not a.training
     for model, state in zip((a, b), before, strict=True):
         assert all(torch.equal(t, state[name]) for name, t in model.state_dict().items())
 
@@ -215,6 +234,9 @@ def test_a_soup_leaves_out_what_spoils_it():
         (lambda a, b: combine([a, b], train_data=X, shares=(1, -1)), InputError, "parts of a whole"),
         (lambda a, b: combine([a, b], train_data=X, how="magic"), InputError, "layerwise"),
         (lambda a, b: combine([a, b], train_data=X, how="task"), InputError, "trained from"),
+        (lambda a, b: combine([a, b], train_data=X, how="zip", align="loss"), InputError, "leave align"),
+        (lambda a, b: combine([a, b], train_data=X, target_params=0.5), InputError, "how='zip'"),
+        (lambda a, b: combine([a, b], train_data=X, heads="each"), InputError, "how='zip'"),
         (lambda a, b: combine([a, b, a], train_data=X, how="slerp"), InputError, "two models"),
     ],
 )

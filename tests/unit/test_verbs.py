@@ -24,8 +24,8 @@ from intertwine.stitching import Training
 
 CLI = Path(intertwine.__file__).parent / "cli"
 VERBS = """
-    align attribute compare coverage dissect explore inspect interpolate merge reproduce rotate stitch sweep
-    train verify
+    align attribute combine compare coverage dissect explore inspect interpolate merge reproduce rotate stitch
+    sweep train verify
 """.split()
 # What a function takes in other words: how a model, data and files are named, and what is printed.
 NAMES = set(
@@ -39,6 +39,7 @@ NAMES = set(
 OWN = {
     "align": {"element"},
     "attribute": {"method", "sum", "text"},
+    "combine": {"head_data", "page"},
     "coverage": {"markdown"},
     "dissect": {"iou"},
     "explore": {"no_orbit", "png", "save"},
@@ -74,6 +75,7 @@ def test_a_verb_is_a_function_with_its_options(verb: str) -> None:
 
 RESULTS = {
     "align": lambda: intertwine.align(net(), net(1), intertwine.trace(net(), torch.zeros(1, 4)), restarts=0),
+    "combine": lambda: intertwine.combine([net(), net(1)], labelled(), train_limit=40),
     "compare": lambda: intertwine.compare(net(), net(1), labelled(), "cka"),
     "explore": lambda: intertwine.explore(
         net(), torch.zeros(1, 4), plane="random", loss="cross_entropy", data=labelled(), points=3

@@ -1,7 +1,7 @@
 """Align models by their symmetry group, and walk the line between them.
 
 align(a, b, symmetry)              the group element that brings b onto a
-interpolate(models, data)          loss, accuracy and barrier along the line, statistics repaired
+interpolation_curve(models, data)  loss, accuracy and barrier along the line, statistics repaired
 check_llfc(a, b, data)             are the features of the mean the mean of the features, layer by layer
 alignment_report(a, b, symmetry)   how much of the distance each part of the group explains
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from intertwine.aligning._align import Alignment, AxisMatch, align
 from intertwine.aligning._interpolate import InterpolationCurve, Line, Mixer, Score, interpolation_curve, mix
-from intertwine.aligning._interpolation import Interpolation, interpolate
+from intertwine.aligning._interpolation import Interpolation
 from intertwine.aligning._llfc import LayerConnectivity, check_llfc
 from intertwine.aligning._naturality import naturality_defect
 from intertwine.aligning._report import AlignmentReport, alignment_report
@@ -28,7 +28,6 @@ __all__ = [
     "align",
     "alignment_report",
     "check_llfc",
-    "interpolate",
     "interpolation_curve",
     "mix",
     "naturality_defect",

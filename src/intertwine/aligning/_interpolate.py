@@ -108,11 +108,13 @@ def interpolation_curve(
     repair: Repair = "none",
     train_data: Any = None,
     label: str = "none",
+    mixer: Mixer | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> InterpolationCurve:
     """Loss and accuracy from the first model to each other one, on labelled `data`.
 
     train_data: the inputs on which statistics are measured (`data` without it; training inputs are better).
+    mixer: what makes the networks along the line, if it is more than their mean with repaired statistics.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> data = (torch.randn(20, 4), torch.randint(3, (20,)))
@@ -127,7 +129,7 @@ def interpolation_curve(
     if len(models) < 2:
         raise InputError("one model makes no line", do="give at least two models")
     assert_same_shapes(models)
-    mixer = Mixer(models, repair, data if train_data is None else train_data)
+    mixer = mixer or Mixer(models, repair, data if train_data is None else train_data)
     lines = []
     known: dict[tuple[int, float], Score] = {}
     for other in range(1, len(models)):

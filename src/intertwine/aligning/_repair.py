@@ -20,11 +20,12 @@ from torch import Tensor, nn
 from intertwine.data.batches import Batches
 from intertwine.merging.repair import norms_of, reestimate_norms
 
-Repair = Literal["none", "reset", "repair"]
+Repair = Literal["none", "reset", "repair", "least-squares"]
 REPAIRS = {
     "none": "batch-norm statistics interpolated",
     "reset": "batch-norm statistics recomputed on data",
     "repair": "mean and deviation of every layer set to those interpolated between the end points (REPAIR)",
+    "least-squares": "every layer solved for by least squares on data",
 }
 _LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 _DEAD = 1e-6  # a channel with less deviation than this share of the layer's mean one is left alone

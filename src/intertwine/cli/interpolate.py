@@ -27,6 +27,10 @@ _EPILOG = """examples:
   intertwine interpolate zoo:tiny10 zoo:tiny10 zoo:tiny10 --weights a.safetensors --weights b.safetensors \\
       --weights c.safetensors --data parquet:test.parquet --normalize cifar10-legacy --repair reset --json
 
+  intertwine interpolate zoo:digits-vgg zoo:digits-vgg --weights shipped:0 --weights shipped:1 \
+      --data digits --stages --points 5 -o stages.html
+
+stages: as they are, aligned, statistics reset, rescaled, every layer solved for by least squares
 repair: none interpolates batch-norm statistics, reset recomputes them on the data, repair sets the mean and
 deviation of every layer to those interpolated between the end points (Jordan et al. 2022)
 """
@@ -57,9 +61,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--align", action="store_true", help="also after aligning by permutations and by the whole group"
     )
     parser.add_argument(
-        "--by", choices=("weights", "activations", "both"), default="activations",
-        help="what channels are compared by (default: activations on the data)",
+        "--by", choices=("weights", "activations", "both", "loss"), default="activations",
+        help="what channels are compared by (default: activations on the data; loss: with --stages)",
     )  # fmt: skip
+    parser.add_argument(
+        "--stages", action="store_true", help="a curve after each stage of `intertwine combine`, see below"
+    )
+    parser.add_argument(
+        "--fold", action="store_true", help="with --stages: make the stream of pre-norm networks rotate"
+    )
     parser.add_argument(
         "--repair", nargs="?", const="repair", default="none", choices=("none", "reset", "repair"),
         help="what is done about statistics, see below (alone: repair; default: none)",
@@ -80,7 +90,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int | None:
     """Load, walk, write the page, print."""
-    from intertwine.aligning import interpolate
+    from intertwine.combining import interpolate
 
     if len(args.models) < 2:
         raise InputError("one model makes no line", do="give two or more models")
@@ -94,7 +104,8 @@ def run(args: argparse.Namespace) -> int | None:
     with bar() as progress:
         found = interpolate(
             [source.model for source in sources], data, train_data=data.take(args.train_limit),
-            align=args.align, by=args.by, repair=args.repair, points=args.points, inputs=sources[0].example,
+            align=args.align, by=args.by, stages=args.stages, fold=args.fold, repair=args.repair,
+            points=args.points, inputs=sources[0].example,
             kwargs=sources[0].kwargs, seed=args.seed, progress=progress,
         )  # fmt: skip
     names = [f"{m} ({w})" if w else m for m, w in zip(args.models, weights, strict=True)]

@@ -1,35 +1,42 @@
-"""combine(models, data): align, average, repair; or solve for the layers that make all of them."""
+"""combine(models, data): align, average, repair; or solve for the layers that make all of them; or zip."""
 
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
 
 from intertwine.aligning import mix
-from intertwine.combining._distil import distilled
-from intertwine.combining._layerwise import RIDGE, Layerwise
-from intertwine.combining._lockstep import cut, whole_batches
-from intertwine.combining._methods import METHODS, Settings
+from intertwine.combining._by_loss import STEPS, learn_elements
+from intertwine.combining._calibrate import calibrated
+from intertwine.combining._distil import Teachers, distilled, scores_of, teachers
+from intertwine.combining._join import HEADS, Heads
+from intertwine.combining._layerwise import RIDGE, solved
+from intertwine.combining._lockstep import cut
+from intertwine.combining._methods import METHODS, Settings, floats
 from intertwine.combining._result import Combination, CombineStage
 from intertwine.combining._statistics import REPAIRS, Repair, rescaled, reset
-from intertwine.combining._together import align_all
-from intertwine.data import evaluate
+from intertwine.combining._together import By, align_all
+from intertwine.combining._widths import differ_in_width, equal_widths
+from intertwine.combining._worth import Worth
+from intertwine.combining._zip import zipped
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import DataError, InputError
-from intertwine.graph.export import export
 from intertwine.merging import fold as fold_norms
+from intertwine.merging.repair import norms_of
 from intertwine.orbit.same_graph import assert_same_ops, assert_same_shapes, exported
 from intertwine.symmetry import Element, Symmetry, act, trace
 
-Align = Literal["weights", "activations", "none"]
-ALIGN: tuple[Align, ...] = ("weights", "activations", "none")
-# "layerwise" is the average whose layers are then solved for.
-HOW = ("layerwise", *METHODS)
+Align = Literal["weights", "activations", "loss", "none"]
+ALIGN: tuple[Align, ...] = ("weights", "activations", "loss", "none")
+# "layerwise" is the average whose layers are then solved for; "zip" keeps what the networks do not share.
+HOW = ("layerwise", "zip", *METHODS)
+ONE = 1e-5  # relative distance of weights below which two networks are one
 
 
 def combine(
@@ -46,25 +53,38 @@ def combine(
     density: float = 0.2,
     train_limit: int = 2000,
     ridge: float = RIDGE,
+    steps: int = STEPS,
+    permute: bool = False,
     epochs: int = 0,
     learning_rate: float = 1e-3,
     fold: bool = False,
+    heads: Heads | None = None,
+    target_params: float | None = None,
+    calibrate: bool | None = None,
     symmetry: Symmetry | None = None,
     names: Sequence[str] | None = None,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Combination:
-    """One network of the same shape that does what all of `models` do.
+    """One network that does what all of `models` do.
 
     data: labelled inputs on which every stage is measured; nothing is fitted to them unless there is no
     train_data. train_data: inputs for alignment, statistics and least squares, of which train_limit are
-    used; their labels are read by how="soup" only. how: "layerwise" or one of `METHODS`. align: what
+    used; their labels are read by how="soup" only. how: "layerwise", "zip" or one of `METHODS`. align: what
     channels are matched by (default: activations; models that share their start, for task, ties and soup,
-    are not moved). repair: what is done about the average's statistics (default: least-squares for
-    layerwise, else reset). shares: how much of each, normalised to sum 1. epochs: passes over the inputs
-    in which the combined network learns the models' mean outputs. fold: of pre-norm networks, move the
-    gains of norms into the weights that read them first, so that the stream can be rotated; the result is
-    a folded network. base, scale, density: for task and ties.
+    are not moved); "loss" goes on from there with `steps` steps on the outputs of the average, and with
+    permute channels may change places on the way. repair: what is done about the average's statistics
+    (default: least-squares for layerwise, else reset). shares: how much of each, normalised to sum 1.
+    epochs: passes over the inputs in which the combined network learns the models' mean outputs. fold: of
+    pre-norm networks, move the gains of norms into the weights that read them first, so that the stream can
+    be rotated; the result is a folded network. base, scale, density: for task and ties. calibrate: one
+    factor for the outputs, taken for class scores, so that the network is as sure as it may be (default:
+    with layerwise and zip). Networks of unequal widths are widened first.
+
+    how="zip": networks of any widths, or of several tasks. heads: "one" output for all, or "each" keeps its
+    own, side by side (default where their numbers differ; data is then a list, one for each network).
+    target_params: how large the result may be, as a share of all networks' parameters (default: the widths
+    of the first).
 
     >>> import torch
     >>> from intertwine import act, trace
@@ -75,15 +95,32 @@ def combine(
     >>> bool((result.model(x) - net(x)).abs().max() < 1e-4)
     True
     """
-    run = _Run(models, data, train_data, how, align, repair, shares, names, train_limit, progress)
+    if target_params is not None and how != "zip":
+        raise InputError(f"target_params is not of how={how!r}", do="use how='zip'")
+    run = _Run(models, data, train_data, how, align, repair, shares, names, train_limit, heads, progress)
     if fold:
         run.fold()
     settings = Settings(run.shares, base, None, scale, density, seed=seed)
-    return run.combined(settings, ridge, symmetry, epochs, learning_rate)
+    if run.finished():
+        return run.result()
+    if how == "zip":
+        run.zip(symmetry, target_params)
+    else:
+        run.move(symmetry, seed)
+        if run.one_orbit():
+            return run.result()
+        run.move_by_loss(steps, permute, seed)
+        run.average(settings)
+        run.mend(ridge, seed)
+    if calibrate or (calibrate is None and how in ("layerwise", "zip")):
+        run.calibrate()
+    if epochs:
+        run.learn(epochs, learning_rate, seed)
+    return run.result()
 
 
 class _Run:
-    """One call of `combine`: what was given, checked, and the stages so far."""
+    """One call of `combine`: what was given, checked, and what has been made of it so far."""
 
     def __init__(
         self,
@@ -96,18 +133,19 @@ class _Run:
         shares: Sequence[float] | None,
         names: Sequence[str] | None,
         train_limit: int,
+        heads: Heads | None,
         progress: Callable[[str], None] | None,
     ) -> None:
         _choice("how", how, HOW)
-        common_start = how in ("task", "ties", "soup", "slerp", "fisher")
+        if how == "zip" and (align is not None or repair is not None):
+            raise InputError("zip matches channels by merging them", do="leave align and repair out")
+        common_start = how in ("task", "ties", "soup", "slerp", "fisher", "zip")
         self.align = _choice("align", align or ("none" if common_start else "activations"), ALIGN)
-        self.repair = _choice(
-            "repair", repair or ("least-squares" if how == "layerwise" else "reset"), REPAIRS
-        )
-        self.models, self.data, self.how = list(models), data, how
+        default = "least-squares" if how == "layerwise" else "none" if how == "zip" else "reset"
+        self.repair = _choice("repair", repair or default, REPAIRS)
+        self.models, self.how = [_in_eval_mode(model) for model in models], how
         if len(self.models) < 2:
             raise InputError("one model is combined already", do="give at least two models")
-        assert_same_shapes(self.models)
         self.names = list(names or (f"model {k + 1}" for k in range(len(models))))
         self.shares = _shares(shares, len(models))
         self.say = progress or (lambda _: None)
@@ -120,8 +158,39 @@ class _Run:
                     "no train_data: the inputs of the data served for alignment and statistics too"
                 )
             self.labelled = source
-            self.train = Batches(source, limit=train_limit, device=_device(self.models[0])).whole()[0]
+            first = source[0] if isinstance(source, list) and train_data is None and how == "zip" else source
+            self.train = Batches(first, limit=train_limit, device=_device(self.models[0])).whole()[0]
+        self.heads = self._heads(heads)
+        if how != "zip":
+            self._make_equal()
+        widths = [self._outputs(m) for m in self.models] if self.heads == "each" else None
+        if how == "zip" and isinstance(data, list) and widths is None:
+            raise DataError("several data sets for one output", do="give one, or heads='each'")
+        self.worth = Worth(data, widths)
         self.moved: list[nn.Module] = list(self.models)
+        self.elements: tuple[Element, ...] = ()
+        self.model = self.models[0]
+
+    def _heads(self, given: Heads | None) -> Heads:
+        if self.how != "zip":
+            if given == "each":
+                raise InputError(f"heads='each' is not of how={self.how!r}", do="use how='zip'")
+            return "one"
+        if given is not None:
+            return cast(Heads, _choice("heads", given, HEADS))
+        return "one" if len({self._outputs(m) for m in self.models}) == 1 else "each"
+
+    def _outputs(self, model: nn.Module) -> int:
+        self._need_inputs("zip")
+        with torch.no_grad():
+            return int(scores_of(model, cut(self.train, 2)).shape[-1])
+
+    def _make_equal(self) -> None:
+        """Equal widths, where that is all that differs."""
+        if differ_in_width(self.models) and self.train is not None:
+            self.models = equal_widths(self.models, arguments(cut(self.train, 2)))
+            self.notes.append("unequal widths: narrower networks were widened, exactly, before all else")
+        assert_same_shapes(self.models)
 
     def fold(self) -> None:
         """Plain norms in every network; what they compute does not change."""
@@ -131,89 +200,129 @@ class _Run:
         self.moved = list(self.models)
         self.notes.append("folded: load the weights into intertwine.fold(model, example)")
 
-    def combined(
-        self, settings: Settings, ridge: float, symmetry: Symmetry | None, epochs: int, learning_rate: float
-    ) -> Combination:
-        """All of it."""
-        for name, model in zip(self.names, self.models, strict=True):
-            self._measure(name, model)
-        if _all_equal(self.models):
-            self.notes.append("the models are one and the same: that is what comes back")
-            return self._result(copy.deepcopy(self.models[0]).eval(), [None] * len(self.models))
-        elements = self._aligned(symmetry, settings.seed)
-        self.say(f"{'average' if self.how == 'layerwise' else self.how}")
-        data = self.labelled if self.how == "soup" and self.train is not None else self.train
-        chosen = METHODS["average" if self.how == "layerwise" else self.how]
-        model = chosen(self.moved, Settings(**{**vars(settings), "data": data}))
-        if self.repair != "none" and self.data is not None:
-            self._measure("averaged", model)
-        self.say(f"repair: {self.repair}")
-        model = self._repaired(model, ridge, settings.seed)
-        if epochs:
-            self._need_inputs("learning")
-            self._measure("combined, not learned", model)
-            model = distilled(
-                model, self.models, self.shares, self.train, epochs=epochs, learning_rate=learning_rate,
-                seed=settings.seed, progress=self.say,
-            )  # fmt: skip
-        return self._result(model, elements)
+    def finished(self) -> bool:
+        """Measures what was given; whether there is nothing to do, as all models are one."""
+        for k, (name, model) in enumerate(zip(self.names, self.models, strict=True)):
+            self.stages.append(self.worth.network(name, model, k))
+        if self.heads == "each" or not _all_equal(self.models):
+            return False
+        self.notes.append("the models are one and the same: that is what comes back")
+        self.model = copy.deepcopy(self.models[0]).eval()
+        return True
 
-    def _aligned(self, symmetry: Symmetry | None, seed: int) -> list[Element | None]:
+    def zip(self, symmetry: Symmetry | None, target_params: float | None) -> None:
+        """Side by side, then merged."""
+        self._need_inputs("zip")
+        found = symmetry or self._symmetry()
+        self.say("zip")
+        self.model = zipped(
+            self.models, found, self.train, shares=self.shares, heads=self.heads, target_params=target_params
+        )
+
+    def move(self, symmetry: Symmetry | None, seed: int) -> None:
+        """Bring the networks onto each other."""
         if self.align == "none":
-            return [None] * len(self.models)
+            return
         self._need_inputs(f"align={self.align!r}")
         args, kwargs = arguments(cut(self.train, 2))
         for k, model in enumerate(self.models[1:], 1):
             graphs = exported((self.models[0], model), args, kwargs, names=(self.names[0], self.names[k]))
             if graphs is not None:
                 assert_same_ops(graphs, names=(self.names[0], self.names[k]))
-        self.say("symmetries")
-        found = symmetry or trace(self.models[0], args, kwargs)
+        self.found = symmetry or self._symmetry()
         self.say(f"alignment by {self.align}")
-        elements = align_all(self.models, found, by=self.align, data=self.train, limit=None, seed=seed)
-        if self.data is not None and self.repair != "none":
-            self._measure("averaged as they are", mix(self.models, self.shares))
-        self.moved = [
-            act(m, e) if k else m for k, (m, e) in enumerate(zip(self.models, elements, strict=True))
-        ]
-        return [None if k == 0 else e for k, e in enumerate(elements)]
+        by: By = "activations" if self.align == "loss" else self.align
+        elements = align_all(self.models, self.found, by=by, data=self.train, limit=None, seed=seed)
+        if self.worth and self.repair != "none":
+            self.stages.append(self.worth.stage("averaged as they are", mix(self.models, self.shares)))
+        self._place(elements)
 
-    def _repaired(self, model: nn.Module, ridge: float, seed: int) -> nn.Module:
-        if self.repair == "none":
-            return model
-        if self.repair == "reset" and not _has_norms(model):
-            return model
+    def move_by_loss(self, steps: int, permute: bool, seed: int) -> None:
+        """From where they are, by gradients."""
+        if self.align != "loss":
+            return
+        elements = learn_elements(
+            self.models, self.elements, self.found, self.shares, self.train, steps=steps, permute=permute,
+            seed=seed, progress=self.say,
+        )  # fmt: skip
+        self._place(elements)
+
+    def _place(self, elements: Sequence[Element]) -> None:
+        pairs = list(zip(self.models, elements, strict=True))
+        self.moved = [act(model, element) if k else model for k, (model, element) in enumerate(pairs)]
+        self.elements = tuple(elements)
+
+    def one_orbit(self) -> bool:
+        """Whether moving them has made all networks one; that one is the result, and nothing is fitted."""
+        fitting = self.align != "none" and self.how in ("layerwise", "average")
+        if not fitting or any(_distance(self.moved[0], m) > ONE for m in self.moved[1:]):
+            return False
+        self.notes.append("the models are one up to a symmetry: the first is what comes back")
+        self.model = copy.deepcopy(self.models[0]).eval()
+        return True
+
+    def average(self, settings: Settings) -> None:
+        """The mean of the weights, or another of `METHODS`."""
+        name = "average" if self.how == "layerwise" else self.how
+        self.say(name)
+        data = self.labelled if self.how == "soup" and self.train is not None else self.train
+        self.model = METHODS[name](self.moved, Settings(**{**vars(settings), "data": data}))
+        if self.repair != "none" and self.worth:
+            self.stages.append(self.worth.stage("averaged", self.model))
+
+    def mend(self, ridge: float, seed: int) -> None:
+        """Statistics of the average, or all of its layers."""
+        self.say(f"repair: {self.repair}")
+        if self.repair == "none" or (self.repair == "reset" and not norms_of(self.model)):
+            return
         self._need_inputs(f"repair={self.repair!r}")
         if self.repair == "reset":
-            return reset(model, self.train)
-        if self.repair == "rescale":
-            return rescaled(self.moved, self.shares, self.train)
-        batches = whole_batches(self.train)
-        args, kwargs = arguments(cut(self.train, count_rows(self.train) // len(batches)))
-        traced = export(self.models[0], args, kwargs)
-        return Layerwise(
-            traced, self.moved, model, self.shares, batches, ridge=ridge, seed=seed,
-            progress=lambda: self.say("layers"),
-        ).solve()  # fmt: skip
+            self.model = reset(self.model, self.train)
+        elif self.repair == "rescale":
+            self.model = rescaled(self.moved, self.shares, self.train)
+        else:
+            self.model = solved(
+                self.moved, self.model, self.shares, self.train, ridge=ridge, seed=seed,
+                progress=lambda: self.say("layers"),
+            )  # fmt: skip
+
+    def calibrate(self) -> None:
+        """As sure as it may be."""
+        self._need_inputs("calibrating")
+        self.model = calibrated(self.model, self._taught(), self.train)
+
+    def _taught(self) -> Teachers:
+        return teachers(self.models, self.shares, self.train, self.heads)
+
+    def learn(self, epochs: int, learning_rate: float, seed: int) -> None:
+        """On the outputs of the networks, without labels."""
+        self._need_inputs("learning")
+        if self.worth:
+            self.stages.append(self.worth.stage("combined, not learned", self.model))
+        self.model = distilled(
+            self.model, self._taught(), self.train, epochs=epochs, learning_rate=learning_rate, seed=seed,
+            progress=self.say,
+        )  # fmt: skip
+
+    def result(self) -> Combination:
+        """What came out, measured."""
+        seconds = time.perf_counter() - self.clock
+        self.stages.append(self.worth.stage("combined", self.model))
+        inputs = count_rows(self.train) if self.train is not None else 0
+        elements = (None, *self.elements[1:]) if self.elements else (None,) * len(self.models)
+        return Combination(
+            self.model, elements, tuple(self.stages), self.how, self.align, self.repair,
+            self.shares, inputs, seconds, self.heads, tuple(self.notes),
+        )  # fmt: skip
+
+    def _symmetry(self) -> Symmetry:
+        self.say("symmetries")
+        args, kwargs = arguments(cut(self.train, 2))
+        return trace(self.models[0], args, kwargs)
 
     def _need_inputs(self, what: str) -> None:
         if self.train is None:
             raise DataError(f"{what} needs inputs", do="give train_data (--train-data), or data")
-
-    def _measure(self, name: str, model: nn.Module) -> None:
-        score = evaluate(model, self.data) if self.data is not None else None
-        self.stages.append(
-            CombineStage(name) if score is None else CombineStage(name, score.accuracy, score.loss)
-        )
-
-    def _result(self, model: nn.Module, elements: Sequence[Element | None]) -> Combination:
-        seconds = time.perf_counter() - self.clock
-        self._measure("combined", model)
-        inputs = count_rows(self.train) if self.train is not None else 0
-        return Combination(
-            model, tuple(elements), tuple(self.stages), self.how, self.align, self.repair, self.shares,
-            inputs, seconds, tuple(self.notes),
-        )  # fmt: skip
 
 
 def _shares(shares: Sequence[float] | None, count: int) -> tuple[float, ...]:
@@ -225,9 +334,24 @@ def _shares(shares: Sequence[float] | None, count: int) -> tuple[float, ...]:
     return tuple(s / sum(given) for s in given)
 
 
+def _distance(a: nn.Module, b: nn.Module) -> float:
+    """|a - b| / |a| over the parameters and statistics."""
+    left, right = floats(a), floats(b)
+    apart = sum(float((left[name] - right[name]).square().sum()) for name in left)
+    return math.sqrt(apart / max(sum(float(t.square().sum()) for t in left.values()), 1e-300))
+
+
+def _in_eval_mode(model: nn.Module) -> nn.Module:
+    """The model, or a copy where it is being trained: running it would change its statistics."""
+    return copy.deepcopy(model).eval() if any(m.training for m in model.modules()) else model
+
+
 def _all_equal(models: Sequence[nn.Module]) -> bool:
     first = models[0].state_dict()
-    return all(torch.equal(t, m.state_dict()[name]) for m in models[1:] for name, t in first.items())
+    states = [m.state_dict() for m in models[1:]]
+    return all(
+        s.keys() == first.keys() and all(torch.equal(t, s[n]) for n, t in first.items()) for s in states
+    )
 
 
 def _choice(what: str, given: str, known: Sequence[str]) -> Any:
@@ -238,9 +362,3 @@ def _choice(what: str, given: str, known: Sequence[str]) -> Any:
 
 def _device(model: nn.Module) -> torch.device:
     return next((p.device for p in model.parameters()), torch.device("cpu"))
-
-
-def _has_norms(model: nn.Module) -> bool:
-    from intertwine.merging.repair import norms_of
-
-    return bool(norms_of(model))

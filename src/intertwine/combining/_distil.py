@@ -3,6 +3,7 @@
     minimise over theta   E over inputs of  KL(p || f(x, theta)),    p = softmax(sum_k s_k f(x, theta_k))
 
 from the combined weights, with Adam and a rate that falls to zero. Batch norms keep their statistics.
+Networks that keep heads of their own are learned each on its own outputs, and the divergences are added.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,10 +24,39 @@ from intertwine.data.evaluation import logits_of
 BATCH = 100
 
 
+@dataclass(frozen=True)
+class Teachers:
+    """outputs: what is asked for at every input. widths: how many of them belong to each head."""
+
+    outputs: Tensor
+    widths: tuple[int, ...]
+
+    def divergence(self, chosen: Tensor, scores: Tensor) -> Tensor:
+        """KL of the chosen inputs, summed over heads."""
+        wanted = self.outputs[chosen].to(scores.device).split(self.widths, -1)
+        parts = zip(wanted, scores.split(self.widths, -1), strict=True)
+        return torch.stack([_divergence(goal, found) for goal, found in parts]).sum()
+
+
+@torch.no_grad()
+def teachers(
+    models: Sequence[nn.Module], shares: Sequence[float], inputs: Any, heads: str = "one"
+) -> Teachers:
+    """sum_k s_k f(x, theta_k) for all inputs, or the outputs side by side where each keeps its head."""
+    parts, widths = [], list[int]()
+    for batch, _ in Batches(inputs):
+        outputs = [scores_of(m, batch) for m in models]
+        widths = [y.shape[-1] for y in outputs] if heads == "each" else [outputs[0].shape[-1]]
+        if heads == "each":
+            parts.append(torch.cat(outputs, -1).cpu())
+        else:
+            parts.append(torch.stack([s * y for s, y in zip(shares, outputs, strict=True)]).sum(0).cpu())
+    return Teachers(torch.cat(parts), tuple(widths))
+
+
 def distilled(
     model: nn.Module,
-    models: Sequence[nn.Module],
-    shares: Sequence[float],
+    taught: Teachers,
     inputs: Any,
     *,
     epochs: int,
@@ -38,7 +69,6 @@ def distilled(
     for parameter in student.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
     count = count_rows(inputs)
-    teachers = _mean_outputs(models, shares, inputs)
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(student.parameters(), lr=learning_rate)
     steps = max(1, epochs * math.ceil(count / BATCH))
@@ -46,8 +76,7 @@ def distilled(
     for epoch in range(epochs):
         for chosen in torch.randperm(count, generator=generator).split(BATCH):
             optimizer.zero_grad()
-            loss = _divergence(teachers[chosen], _scores(student, _rows(inputs, chosen)))
-            loss.backward()
+            taught.divergence(chosen, scores_of(student, rows_of(inputs, chosen))).backward()
             optimizer.step()
             schedule.step()
         if progress is not None:
@@ -58,30 +87,21 @@ def distilled(
     return student
 
 
-@torch.no_grad()
-def _mean_outputs(models: Sequence[nn.Module], shares: Sequence[float], inputs: Any) -> Tensor:
-    """sum_k s_k f(x, theta_k) for all inputs, on the CPU."""
-    parts = []
-    for batch, _ in Batches(inputs):
-        outputs = [share * _scores(m, batch) for share, m in zip(shares, models, strict=True)]
-        parts.append(torch.stack(outputs).sum(0).cpu())
-    return torch.cat(parts)
-
-
-def _scores(model: nn.Module, inputs: Any) -> Tensor:
+def scores_of(model: nn.Module, inputs: Any) -> Tensor:
+    """The class scores that a model gives for inputs of any form."""
     args, kwargs = arguments(inputs)
     return logits_of(model(*args, **kwargs))
 
 
-def _divergence(wanted: Tensor, scores: Tensor) -> Tensor:
-    classes = scores.shape[-1]
-    target = wanted.to(scores.device).log_softmax(-1).reshape(-1, classes)
-    return F.kl_div(
-        scores.log_softmax(-1).reshape(-1, classes), target, reduction="batchmean", log_target=True
-    )
-
-
-def _rows(inputs: Any, chosen: Tensor) -> Any:
+def rows_of(inputs: Any, chosen: Tensor) -> Any:
+    """Some of the inputs."""
     if isinstance(inputs, dict):
         return {name: value[chosen.to(value.device)] for name, value in inputs.items()}
     return inputs[chosen.to(inputs.device)]
+
+
+def _divergence(wanted: Tensor, scores: Tensor) -> Tensor:
+    classes = scores.shape[-1]
+    target = wanted.log_softmax(-1).reshape(-1, classes)
+    found = scores.log_softmax(-1).reshape(-1, classes)
+    return F.kl_div(found, target, reduction="batchmean", log_target=True)

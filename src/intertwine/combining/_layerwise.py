@@ -19,14 +19,33 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from intertwine.combining._lockstep import Leaves, Lockstep
+from intertwine.combining._lockstep import Leaves, Lockstep, cut, whole_batches
 from intertwine.combining._rows import SolvableLayer, chosen_rows, find_layer
-from intertwine.graph.export import Traced
+from intertwine.data.batches import arguments, count_rows
+from intertwine.graph.export import Traced, export
 from intertwine.rules import facts
 
-RIDGE = 1e-2
+RIDGE = 5e-2
 ROWS = 120_000  # of a layer, drawn evenly from all batches
 RECTIFIED = 0.5  # share of the average after a rectifier in what the layer before it should make
+
+
+def solved(
+    models: Sequence[nn.Module],
+    start: nn.Module,
+    shares: Sequence[float],
+    inputs: Any,
+    *,
+    ridge: float = RIDGE,
+    seed: int = 0,
+    progress: Callable[[], None] | None = None,
+) -> nn.Module:
+    """The average `start` of aligned models, every layer of it solved for on the inputs."""
+    batches = whole_batches(inputs)
+    args, kwargs = arguments(cut(inputs, count_rows(inputs) // len(batches)))
+    graph = export(models[0], args, kwargs)
+    run = Layerwise(graph, models, start, shares, batches, ridge=ridge, seed=seed, progress=progress)
+    return run.solve()
 
 
 class Layerwise:

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-import html
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from intertwine.cells import format_cell
 from intertwine.report.page import Page
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from intertwine.combining._result import Combination
-
-COLUMNS = ["network", "accuracy", "loss"]
-
-
-def rows(result: Combination) -> list[list[Any]]:
-    """One row for each stage."""
-    return [[s.name, s.accuracy, s.loss] for s in result.stages]
-
-
-def stage_table(result: Combination) -> str:
-    """The stages as an HTML table, for notebooks."""
-    head = "".join(f"<th>{name}</th>" for name in COLUMNS)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(format_cell(cell))}</td>" for cell in row) + "</tr>"
-        for row in rows(result)
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def combine_page(result: Combination) -> Page:
@@ -43,7 +24,8 @@ def combine_page(result: Combination) -> Page:
         }
     )  # fmt: skip
     page.section("What it is worth", "The networks that were given, then the combined one as it came about.")
-    page.table(COLUMNS, rows(result))
+    table = result.tables()[0]
+    page.table(list(table.columns), [list(row) for row in table.rows])
     if result.after.accuracy is not None:
         page.figure(stage_figure(result), "Accuracy of every stage.")
     page.section("What was moved", "Symmetries of the networks: they change no function, only the average.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from intertwine.results import Result, Table
 from intertwine.symmetry import Element
 
 if TYPE_CHECKING:
@@ -16,17 +17,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CombineStage:
-    """name: a model, or what had been done. accuracy in [0, 1], loss in nats; None without labels."""
+    """name: a model, or what had been done. accuracy in [0, 1], loss in nats; None without labels.
+
+    heads: the same of every network's own outputs, where they are kept side by side."""
 
     name: str
     accuracy: float | None = None
     loss: float | None = None
+    heads: tuple[CombineStage, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        plain = {"name": self.name, "accuracy": self.accuracy, "loss": self.loss}
+        return {**plain, "heads": [head.to_dict() for head in self.heads]} if self.heads else plain
 
 
-@dataclass(frozen=True, eq=False)
-class Combination:
+@dataclass(frozen=True, eq=False, repr=False)
+class Combination(Result):
     """model: the combined network. elements: what brought each network onto the first, or None where nothing
-    had to move. stages: the networks, then the combined one as it came about; the last is `model`."""
+    had to move. stages: the networks, then the combined one as it came about; the last is `model`. heads:
+    whether there is one output for all networks, or each keeps its own."""
 
     model: nn.Module
     elements: tuple[Element | None, ...]
@@ -37,6 +47,7 @@ class Combination:
     shares: tuple[float, ...]
     inputs: int
     seconds: float
+    heads: str = "one"
     notes: tuple[str, ...] = ()
 
     @property
@@ -53,40 +64,50 @@ class Combination:
         worth = "" if self.after.accuracy is None else f", accuracy {self.after.accuracy:.2%}"
         return f"Combination({len(self.shares)} models, {self.how}, repair {self.repair}{worth})"
 
-    def _repr_html_(self) -> str:
-        from intertwine.combining._page import stage_table
+    def tables(self) -> list[Table]:
+        """A row a stage, and a row for each head where there are several."""
+        columns = ["network", "accuracy", "loss"]
+        rows: list[list[Any]] = []
+        for stage in self.stages:
+            rows += [[s.name, s.accuracy, s.loss] for s in (stage, *stage.heads)]
+        return [Table(self._title(), columns, rows, columns[1:])]
 
-        return stage_table(self)
+    def _title(self) -> str:
+        if self.how == "zip":
+            return "zip, one output for all" if self.heads == "one" else "zip, each network keeps its outputs"
+        return f"{self.how}, aligned by {self.align}, repair: {self.repair}"
 
-    def page(self) -> Page:
+    def remarks(self) -> tuple[str, ...]:
+        """What should be known beside."""
+        return self.notes
+
+    def page(self, **options: Any) -> Page:
         """One HTML page: what was done, and accuracy and loss of every stage."""
         from intertwine.combining._page import combine_page
 
         return combine_page(self)
 
     def save(self, path: str | Path) -> Path:
-        """Write the weights as safetensors."""
+        """The weights (.safetensors), the page (.html) or the numbers (.json)."""
+        if Path(path).suffix != ".safetensors":
+            return super().save(path)
         from intertwine.zoo import save_weights
 
         return save_weights(self.model, path)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `intertwine combine --json` prints it."""
-        measured = self.after.loss is not None
-        numbers = {
-            "accuracy_before": [s.accuracy for s in self.before],
-            "accuracy_after": self.after.accuracy,
-            "loss_before": [s.loss for s in self.before],
-            "loss_after": self.after.loss,
-        }
+        numbers: dict[str, Any] = {}
+        if self.after.loss is not None:
+            numbers = {
+                "accuracy_before": [s.accuracy for s in self.before],
+                "accuracy_after": self.after.accuracy,
+                "loss_before": [s.loss for s in self.before],
+                "loss_after": self.after.loss,
+            }
         return {
-            "how": self.how,
-            "align": self.align,
-            "repair": self.repair,
-            "shares": list(self.shares),
-            "inputs": self.inputs,
-            "seconds": self.seconds,
-            **(numbers if measured else {}),
-            "stages": [vars(stage) for stage in self.stages],
-            "notes": list(self.notes),
-        }
+            "how": self.how, "align": self.align, "repair": self.repair, "shares": list(self.shares),
+            "heads": self.heads, "inputs": self.inputs, "seconds": self.seconds, **numbers,
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "stages": [stage.to_dict() for stage in self.stages], "notes": list(self.notes),
+        }  # fmt: skip

@@ -39,11 +39,13 @@ def align_all(
         return _by_weights(models, symmetry, seed)
     pairs = [Pairing(symmetry, models[0], model) for model in models]
     forest = pairs[0].action.forest
-    tables = pairwise(symmetry, forest, models, data, limit=limit)
-    elements: list[Element | None] = [symmetry.identity(), *[None] * (len(models) - 1)]
-    for _ in range(_SWEEPS if len(models) > 2 else 1):
+    # What lies on the orbit of the first is known by its weights, with the scales that no activation sees.
+    elements: list[Element | None] = [symmetry.identity(), *(pair.on_orbit() for pair in pairs[1:])]
+    searched = [k for k, element in enumerate(elements) if element is None]
+    tables = pairwise(symmetry, forest, models, data, limit=limit) if searched else {}
+    for _ in range(_SWEEPS if len(searched) > 1 else 1):
         before = list(elements)
-        for k in range(1, len(models)):
+        for k in searched:
             placed = {l: e for l, e in enumerate(elements) if e is not None and l != k}
             gains = {
                 unit.index: _gain(unit, k, placed, tables)

@@ -13,9 +13,14 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _FINDS = {
-    "none": "as they are", "permutation": "after permutations", "full": "after the whole group"
+    "none": "as they are", "permutation": "after permutations", "full": "after the whole group",
+    "aligned": "aligned", "reset": "with statistics reset", "repair": "rescaled",
+    "least-squares": "with layers solved for",
 }  # fmt: skip
-_COLOURS = {"none": "#8a94a3", "permutation": "#2f6fde", "full": "#d1495b"}
+_COLOURS = {
+    "none": "#8a94a3", "permutation": "#2f6fde", "full": "#d1495b", "aligned": "#2f6fde", "reset": "#7b61c4",
+    "repair": "#c08a1e", "least-squares": "#2a9d6f",
+}  # fmt: skip
 _FRAME = {"template": "plotly_white", "margin": {"l": 60, "r": 20, "t": 30, "b": 50}, "height": 420}
 
 
@@ -24,15 +29,16 @@ def interpolation_page(found: Interpolation, facts: Mapping[str, object] | None 
     curves, layers, tables = found.curves, found.layers, found.tables()
     page = Page("The line between models")
     page.finding(line_finding(curves))
-    page.facts({**(facts or {}), "statistics": curves[0].statistics})
+    done = "; ".join(dict.fromkeys(curve.statistics for curve in curves))
+    page.facts({**(facts or {}), "statistics": done})
     page.section(
         "Along the line",
         "The barrier is how far the loss rises above the straight line between the end points. Models after "
         "the first were moved onto it by the group that is named; this changes no function, only the line.",
     )
     same = f" {equal}" if (equal := equal_lines(curves)) else ""
-    page.figure(line_figure(curves, "loss"), f"Loss; {curves[0].statistics}.{same}")
-    page.figure(line_figure(curves, "accuracy"), f"Accuracy; {curves[0].statistics}.")
+    page.figure(line_figure(curves, "loss"), f"Loss; {done}.{same}")
+    page.figure(line_figure(curves, "accuracy"), f"Accuracy; {done}.")
     page.table(*tables[0][1:3])
     page.section(
         "Layer by layer",

@@ -275,7 +275,8 @@ class Action:
     def __init__(self, element: Element) -> None:
         self.element, s = element, element.structure
         self._move = destinations(s, element.relabel)
-        self._factor = np.exp(element.log_scale) * element.sign
+        self._factor = torch.from_numpy(np.exp(element.log_scale) * element.sign)
+        self._linear = {o: torch.from_numpy(np.array(m, order="C")) for o, m in element.linear.items()}
 
     def weight(self, name: str, old: Tensor) -> Tensor:
         """The new value of a weight, in the precision of the old one; itself if nothing acts on it."""
@@ -288,7 +289,7 @@ class Action:
         if shift:
             tensor = tensor + shift
         for key in keys:
-            tensor = _multiply(tensor, s, key, self._factor, self.element)
+            tensor = multiply(tensor, s, key, self._factor, self._linear)
         for key in keys:
             tensor = _move(tensor, s, key, self._move)
         return (tensor - shift if shift else tensor).to(old.dtype)
@@ -300,13 +301,15 @@ def apply_element(element: Element, state: Mapping[str, Tensor]) -> dict[str, Te
     return {name: action.weight(name, tensor) for name, tensor in state.items()}
 
 
-def _multiply(
-    tensor: Tensor, s: Structure, key: tuple[str, int], factor: np.ndarray, element: Element
+def multiply(
+    tensor: Tensor, s: Structure, key: tuple[str, int], factor: Tensor, linear: Mapping[int, Tensor]
 ) -> Tensor:
+    """One dimension of a weight times its scales (factor: of every position) and the matrices of its linear
+    axes, by orbit; differentiable in all of them."""
     (start, stop), dim = s.span[key], key[1]
     shape = s.slots[key].ids.shape
-    values = torch.from_numpy(factor[start:stop]).to(tensor.device)
-    if (factor[start:stop] == 1.0).all():
+    values = factor[start:stop].to(tensor)
+    if (values == 1.0).all() and not values.requires_grad:
         pass
     elif len(shape) == 1:
         tensor = tensor * values.reshape([-1 if d == dim else 1 for d in range(tensor.dim())])
@@ -317,13 +320,13 @@ def _multiply(
     for orbit, axis in s.linear.items():
         if key in axis.places:
             where, fibre, exponent = axis.places[key]
-            matrix = element.linear[orbit][fibre]
-            dual = np.linalg.inv(matrix).transpose(0, 2, 1)
-            matrix = np.where(exponent[:, None, None] > 0, matrix, dual)
+            matrix = linear[orbit][torch.from_numpy(fibre)].to(tensor)
+            if (exponent < 0).any():
+                straight = torch.from_numpy(exponent > 0).to(tensor.device)[:, None, None]
+                matrix = torch.where(straight, matrix, torch.linalg.inv(matrix).mT)
             front = tensor.movedim(dim, -1).clone()
             index = torch.from_numpy(where).to(tensor.device)
-            mixed = torch.einsum("...bn,bmn->...bm", front[..., index], torch.from_numpy(matrix).to(tensor))
-            front[..., index] = mixed
+            front[..., index] = torch.einsum("...bn,bmn->...bm", front[..., index], matrix)
             tensor = front.movedim(-1, dim)
     return tensor
 

@@ -1,0 +1,148 @@
+"""Write what combining is worth into docs/combine.md, from docs/measured/combine.json.
+
+python scripts/make_combine_table.py           # rewrite the table
+python scripts/make_combine_table.py --check   # exit 1 if it is out of date
+
+The numbers are those of benchmarks/combine.py; of works with several pairs the mean over pairs and its 95 %
+interval are shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE, MEASURED = DOCS / "combine.md", DOCS / "measured" / "combine.json"
+START, END = "<!-- table: made by scripts/make_combine_table.py -->", "<!-- end of table -->"
+# Works in the order of the table: what their names begin with, how they are called, what is asked for.
+WORKS = (
+    ("resnet20 seed0 seed1", "ResNet20 pair", "86 %, barrier 0.25"),
+    ("tiny10", "tiny10 pairs", "80 %"),
+    ("resnet20 seed0 seed1 c", "three ResNet20s", "82 %"),
+    ("nanogpt64", "character GPT pair", "loss 2.0; learned 1.85"),
+    ("trunk", "CIFAR-10 and CIFAR-100 on one trunk, 60 % of the parameters", "each within 10 points"),
+    ("vit48", "ViT pair", "recorded"),
+    ("modadd59", "modular addition pair", "recorded"),
+)
+WAYS = (
+    ("plain", "averaged as they are"),
+    ("git-re-basin", "Git Re-Basin"),
+    ("repair", "REPAIR"),
+    ("activations", "aligned by activations, averaged"),
+    ("folded", "folded, aligned by activations, averaged"),
+    ("loss", "aligned by loss, averaged"),
+    ("combine", "**combine**"),
+    ("zip", "**combine** `--how zip`"),
+    ("combine by loss", "combine `--align loss`"),
+    ("learned", "combine `--epochs`"),
+)
+SIGMAS = 1.96
+
+
+def mean(values: list[float], digits: int, unit: str = "") -> str:
+    """The mean, with its interval where there are several."""
+    middle = f"{statistics.fmean(values):.{digits}f}"
+    if len(values) < 2:
+        return f"{middle}{unit}"
+    half = SIGMAS * statistics.stdev(values) / math.sqrt(len(values))
+    return f"{middle} ± {half:.{digits}f}{unit}"
+
+
+def chosen(measured: dict[str, Any], start: str) -> list[dict[str, Any]]:
+    """The works of a row: the one of that name, or all whose names begin with it."""
+    works = measured["works"]
+    if start in works:
+        return [works[start]]
+    return [work for name, work in sorted(works.items()) if name.startswith(f"{start} ")]
+
+
+def rows(measured: dict[str, Any]) -> list[list[str]]:
+    """A row for every work and way that was measured."""
+    found = []
+    for start, name, asked in WORKS:
+        works = chosen(measured, start)
+        networks = [measured["networks"][n] for work in works for n in work["networks"]]
+        if not works:
+            continue
+        unlike = list({n: None for work in works for n in work["networks"]})
+        ends = [measured["networks"][n] for n in unlike]
+        size = f"{works[0]['test_inputs']:,} inputs, {asked} asked"
+        found.append(
+            [
+                f"**{name}** ({size})",
+                "the networks themselves",
+                str(len(networks)),
+                _accuracy(ends),
+                _loss(ends),
+                "",
+                "",
+            ]
+        )
+        for way, label in WAYS:
+            those = [work for work in works if way in work["ways"]]
+            if those:
+                numbers = [work["ways"][way] for work in those]
+                barriers = [_barrier(work, way, measured) for work in those]
+                cpu = mean([n["cpu_seconds"] for n in numbers][:1], 0)
+                row = ["", label, str(len(those)), _accuracy(numbers), _loss(numbers), mean(barriers, 2), cpu]
+                found.append(row)
+    return found
+
+
+def _accuracy(numbers: list[dict[str, float]]) -> str:
+    if "accuracy_1" in numbers[0]:  # of each head
+        return " and ".join(mean([100 * n[f"accuracy_{k}"] for n in numbers], 2, " %") for k in (1, 2))
+    return mean([100 * n["accuracy"] for n in numbers], 2, " %")
+
+
+def _loss(numbers: list[dict[str, float]]) -> str:
+    return mean([n["loss"] for n in numbers], 3)
+
+
+def _barrier(work: dict[str, Any], way: str, measured: dict[str, Any]) -> float:
+    """Loss at the middle above the mean loss of the networks."""
+    ends = statistics.fmean(measured["networks"][n]["loss"] for n in work["networks"])
+    return float(work["ways"][way]["loss"] - ends)
+
+
+def table(measured: dict[str, Any]) -> str:
+    """Markdown."""
+    columns = ["work", "way", "n", "accuracy", "loss", "above the networks' loss", "CPU s"]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows(measured)), ""])
+
+
+def render(page: str) -> str:
+    """The page with a fresh table."""
+    before, _, rest = page.partition(START)
+    _, _, after = rest.partition(END)
+    nothing: dict[str, Any] = {"networks": {}, "works": {}}
+    measured = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else nothing
+    return f"{before}{START}\n{table(measured)}{END}{after}"
+
+
+def main() -> int:
+    """Rewrite the page, or check it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="change nothing, exit 1 if out of date")
+    args = parser.parse_args()
+    page = PAGE.read_text(encoding="utf-8")
+    fresh = render(page)
+    if args.check:
+        if fresh != page:
+            print("docs/combine.md is out of date: python scripts/make_combine_table.py", file=sys.stderr)
+        return int(fresh != page)
+    PAGE.write_text(fresh, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""zip and unequal widths: networks side by side compute what they compute, and merging undoes it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from intertwine import combine, trace, zoo
+from intertwine.cli.program import main
+from intertwine.combining._join import join, last_layer
+from intertwine.combining._widths import equal_widths
+from intertwine.errors import DataError, InputError, Unsupported
+from intertwine.merging import widen
+from intertwine.zoo.nanogpt import nanogpt
+
+X = torch.randn(160, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+class Trunk(nn.Module):
+    """A residual block with batch norm and a depthwise convolution, of any width, with any classes."""
+
+    def __init__(self, width: int, classes: int = 4) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, width, 3, padding=1), nn.BatchNorm2d(width)
+        self.one = nn.Conv2d(width, 6, 3, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(6)
+        self.two, self.norm2 = nn.Conv2d(6, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.deep = nn.Conv2d(width, width, 3, groups=width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.stem(x)))
+        x = torch.relu(x + self.norm2(self.two(torch.relu(self.norm1(self.one(x))))))
+        return self.head(torch.relu(self.deep(x)).mean((2, 3)))
+
+
+def net(seed, width=8, classes=4):
+    torch.manual_seed(seed)
+    made = Trunk(width, classes)
+    for _ in range(40):
+        made.train()(torch.randn(32, 3, 8, 8))
+    return made.eval()
+
+
+@torch.no_grad()
+def off(found, wanted):
+    """Relative mean squared error."""
+    return float((found - wanted).square().mean() / wanted.var())
+
+
+def test_side_by_side_networks_make_the_mean_of_their_outputs():
+    a, b = net(0), net(1, width=10)
+    with torch.no_grad():
+        both = join([a, b], trace(a, X[:2]), X[:4], shares=[0.25, 0.75])
+        assert off(both(X), 0.25 * a(X) + 0.75 * b(X)) < 1e-9
+    assert both.stem.out_channels == 18 and both.deep.groups == 18
+
+
+def test_side_by_side_networks_keep_their_heads():
+    a, b = net(0), net(1, classes=7)
+    symmetry = trace(a, X[:2])
+    assert last_layer(symmetry.traced) == {"head.weight": 0, "head.bias": 0}
+    with torch.no_grad():
+        assert off(join([a, b], symmetry, X[:4], heads="each")(X), torch.cat([a(X), b(X)], 1)) < 1e-9
+
+
+def test_what_cannot_lie_side_by_side_says_so():
+    ids = torch.randint(0, 11, (3, 8))
+    nets = [nanogpt(classes=11, context=8, width=16, heads=4, layers=1).eval() for _ in range(2)]
+    with pytest.raises(Unsupported, match="layer norm"):
+        join(nets, trace(nets[0], ids), ids)
+    with pytest.raises(InputError, match=r"head\.\w+ .*no symmetry"):
+        join([net(0), net(1, classes=7)], trace(net(0), X[:2]), X[:4])
+    with pytest.raises(InputError, match="another architecture"):
+        join([net(0), nn.Linear(3, 2)], trace(net(0), X[:2]), X[:4])
+
+
+def test_a_network_zipped_with_its_wider_copy_is_the_network():
+    """Every channel of the copy is one of the first's: what is left after merging computes the same."""
+    a = net(0)
+    symmetry = trace(a, X[:2])
+    copies = {axis.name: [*range(axis.size), 0, 1] for axis in symmetry.axes if axis.mergeable}
+    b = widen(a, symmetry, copies, seed=0)
+    result = combine([a, b], train_data=X, how="zip")
+    assert {n: t.shape for n, t in result.model.state_dict().items()} == {
+        n: t.shape for n, t in a.state_dict().items()
+    }
+    with torch.no_grad():
+        assert off(result.model(X), a(X)) < 1e-3
+        assert off(net(1)(X), a(X)) > 0.1  # the control
+
+
+def test_zip_meets_its_budget_and_more_room_loses_less():
+    a, b = net(0), net(1)
+    whole = 2 * sum(p.numel() for p in a.parameters())
+    error = {}
+    for share in (0.45, 0.9):
+        made = combine([a, b], train_data=X, how="zip", target_params=share).model
+        assert sum(p.numel() for p in made.parameters()) <= share * whole
+        error[share] = off(made(X), (a(X) + b(X)) / 2)
+    assert error[0.9] < error[0.45] < 1
+
+
+def test_two_tasks_share_a_trunk_and_each_is_measured_on_its_own_data():
+    a, b = net(0), net(1, classes=7)
+    with torch.no_grad():
+        data = [(X, m(X).argmax(1)) for m in (a, b)]
+    result = combine([a, b], data, train_data=X, how="zip", target_params=0.9)
+    assert result.heads == "each" and result.model.head.out_features == 11
+    assert [s.accuracy for s in result.before] == [1.0, 1.0]
+    assert [h.name for h in result.after.heads] == ["head 1", "head 2"]
+    assert all(h.accuracy > 0.4 for h in result.after.heads)
+    assert result.after.accuracy == pytest.approx(sum(h.accuracy for h in result.after.heads) / 2)
+    learned = combine([a, b], data, train_data=X, how="zip", target_params=0.9, epochs=30)
+    assert learned.after.loss < result.after.loss
+    with pytest.raises(DataError, match="list of 2 data sets"):
+        combine([a, b], data[0], train_data=X, how="zip")
+
+
+def test_unequal_widths_are_made_equal_without_changing_anything():
+    a, b = net(0), net(1, width=12)
+    wide, same = equal_widths([a, b], ((X[:2],), {}))
+    assert same is b and wide.stem.out_channels == 12
+    with torch.no_grad():
+        assert off(wide(X), a(X)) < 1e-9
+
+
+def test_networks_of_unequal_widths_are_combined_layer_by_layer():
+    a, b = net(0), net(1, width=12)
+    result = combine([a, b], train_data=X)
+    assert "widened" in result.notes[0] and result.model.stem.out_channels == 12
+    with torch.no_grad():
+        assert off(result.model(X), (a(X) + b(X)) / 2) < 0.5
+    with pytest.raises(InputError, match="other weights"):
+        combine([a, net(1, classes=7)], train_data=X)
+
+
+def test_zip_from_the_command_line(tmp_path, capsys):
+    out = tmp_path / "both.safetensors"
+    argv = ["combine", "zoo:digits-vgg", "zoo:digits-vgg", "--weights", "shipped:0", "--weights", "shipped:1",
+            "--data", "digits", "--limit", "200", "--train-data", "digits", "--train-limit", "200",
+            "--how", "zip", "-o", str(out), "--json"]  # fmt: skip
+    assert main(argv) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["how"] == "zip" and found["heads"] == "one" and found["accuracy_after"] > 0.8
+    assert zoo.load_weights(zoo.build("digits-vgg"), out)
+    assert main([*argv, "--heads", "each", "--head-data", "digits"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["stages"][-1]["heads"]) == 2
+    assert main([*argv, "--heads", "each"]) != 0
+    assert "head-data" in capsys.readouterr().err
