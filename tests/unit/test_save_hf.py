@@ -17,12 +17,14 @@ from intertwine.errors import InputError, NotFound
 from intertwine.merging import Options, Planner, apply_merge
 from intertwine.merging.config_fields import config_key, narrowed_config
 from intertwine.merging.limits import Limits, layer_key
+from intertwine.merging.sequential import fitted
 from intertwine.zoo import Source, resolve
 from intertwine.zoo.saving import CODE, save_model
 
 pytest.importorskip("transformers")
 
 FAMILIES = ["gpt2", "llama", "bert", "vit", "t5", "mistral", "qwen2"]
+MORE = ["phi3", "opt", "gpt_neox", "gemma2", "bloom"]  # heads and ranks go too, each layer its own
 # In a process of its own; torchvision may lack its compiled operators, which transformers would trip over.
 LOADER = """
 import sys, torch, json
@@ -136,6 +138,52 @@ def test_widths_that_no_config_can_say(tmp_path: Path) -> None:
     with torch.no_grad():
         both = [m(*source.example)["logits"] for m in (small, again)]
     assert torch.allclose(*both, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def narrowed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Families whose every kind of axis was cut, loaded by another process."""
+    places, plans = {}, {}
+    for family in [*MORE, "bert"]:
+        folder = tmp_path_factory.mktemp(family)
+        source = resolve(f"hf:{family}?layers=1&vocabulary=40")
+        symmetry = trace(source.model, source.example, source.kwargs, prove=False)
+        call = (source.example, source.kwargs)
+        planner = Planner(source.model, symmetry, Options("sequential"), inputs=call)
+        widths = {a.name: a.size - 1 for a in planner.weighed.axes}
+        plans[family] = fitted(planner, planner.weighed.to_widths(widths))
+        small = apply_merge(source.model, plans[family])
+        save_model(small, source, folder / "out", {"method": "sequential"})
+        expect(small, source, folder)
+        places[family] = folder / "out"
+    heads = {places[f]: auto_class(f) for f in places}
+    return {"places": places, "plans": plans, "loaded": load_elsewhere(heads, "trust")}
+
+
+@pytest.mark.parametrize("family", [*MORE, "bert"])
+def test_heads_and_ranks_that_were_cut_load_elsewhere(family: str, narrowed: dict[str, Any]) -> None:
+    kinds = {a.kind for a in narrowed["plans"][family].axes if a.merges}
+    assert kinds >= ({"channels", "heads", "rank"} if family in ("opt", "bert") else {"channels"})
+    found = narrowed["loaded"][str(narrowed["places"][family])]
+    assert narrowed["loaded"]["clean"]
+    assert found["error"] < 1e-5
+    assert found["tokens"] > 1 or family == "bert"
+
+
+@pytest.mark.parametrize("rewriting", ["fold", "factor"])
+def test_a_rewritten_model_loads_elsewhere(rewriting: str, tmp_path: Path) -> None:
+    """GPT-2 with its norms folded, its head untied and its stream cut; Llama with a factored table."""
+    toy = {"fold": "hf:gpt2?layers=1&hidden=48", "factor": "hf:llama?layers=1&vocabulary=200"}[rewriting]
+    source = resolve(toy)
+    result = intertwine.merge(
+        source.model, source.example, kwargs=source.kwargs, method="sequential", target_params=0.8,
+        fold=rewriting == "fold", factor=rewriting == "factor",
+    )  # fmt: skip
+    out = save_model(result.model, source, tmp_path / "out", result.details())
+    expect(result.model, source, tmp_path)
+    found = load_elsewhere({out: "AutoModelForCausalLM"}, "trust")[str(out)]
+    assert found["error"] < 1e-5
+    assert found["tokens"] > 1
 
 
 def test_an_existing_folder_is_kept_unless_it_is_ours(tmp_path: Path) -> None:

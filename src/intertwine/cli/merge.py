@@ -37,6 +37,7 @@ _EPILOG = """examples:
 
   intertwine merge zoo:nanogpt64 --weights gpt.safetensors --method sequential --fold \\
       --target-params 0.7 -o small
+  intertwine merge hf:DIR --method sequential --factor --target-params 0.8 --data text:a.txt -o small
 
 With moments, beta is the relative error that each axis may reach; the moments are propagated through the
 graph without data.
@@ -78,6 +79,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--fold", action="store_true", help="fold the norms of a pre-norm network, so that its stream is cut"
     )
+    parser.add_argument("--factor", action="store_true",
+                        help="make products of tables of tokens, so that their rank is cut")  # fmt: skip
     parser.add_argument("--max-ratio", type=fraction, default=1.0, metavar="SHARE",
                         help="largest share of an axis to merge (1.0)")  # fmt: skip
     parser.add_argument("--axes", type=any_text, action="append", metavar="PATTERN",
@@ -136,7 +139,8 @@ def run(args: argparse.Namespace) -> int:
             show(args, curve)
             return 0
         goals = {name: getattr(args, name) for name in _GOALS}
-        result = merge(source.model, source.example, progress=progress, fold=args.fold, **goals, **options)
+        options |= {"fold": args.fold, "factor": args.factor}
+        result = merge(source.model, source.example, progress=progress, **goals, **options)
     if args.plan:
         write_text(args.plan, result.plan.to_json())
     if args.page:

@@ -4,6 +4,7 @@ import intertwine.merging.methods  # noqa: F401  registers them
 from intertwine.merging._widen import widen
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner, plan_merge
 from intertwine.merging.equivalence import feature_complexity
+from intertwine.merging.factoring import factor
 from intertwine.merging.folding import fold
 from intertwine.merging.plan import AxisPlan, Merge, MergePlan
 from intertwine.merging.registry import METHODS, MergeMethod, Parameter, merge_method
@@ -25,6 +26,7 @@ __all__ = [
     "Parameter",
     "Planner",
     "apply_merge",
+    "factor",
     "feature_complexity",
     "flops_of",
     "fold",

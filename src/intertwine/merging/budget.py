@@ -15,24 +15,40 @@ from torch import Tensor, fx, nn
 
 from intertwine.errors import InputError
 from intertwine.merging.limits import Together
-from intertwine.merging.plan import AxisPlan, MergePlan
+from intertwine.merging.plan import HEADS, RANK, AxisPlan, MergePlan
 from intertwine.rules import facts
 from intertwine.symmetry import Symmetry
 
 
 @dataclass(frozen=True)
+class Carried:
+    """An axis on a dimension of a weight: positions for each of its channels, and (axis, size) of the heads
+    that its channels are spread over, which take their part of them along."""
+
+    dim: int
+    axis: str
+    copies: int
+    within: tuple[tuple[str, int], ...] = ()
+
+    def gone(self, removed: Mapping[str, int]) -> float:
+        """How many positions go with so many channels of each axis."""
+        left = math.prod(1.0 - removed.get(axis, 0) / size for axis, size in self.within)
+        return removed.get(self.axis, 0) * self.copies * left
+
+
+@dataclass(frozen=True)
 class Weight:
-    """A weight's shape, its cost for each entry, and the axes on its dimensions: (dim, axis, copies)."""
+    """A weight's shape, its cost for each entry, and the axes on its dimensions."""
 
     shape: tuple[int, ...]
     price: float
-    carries: tuple[tuple[int, str, int], ...]
+    carries: tuple[Carried, ...]
 
     def size(self, removed: Mapping[str, int]) -> float:
         """Price times entries once so many channels of each axis are gone."""
-        shape = list(self.shape)
-        for dim, axis, copies in self.carries:
-            shape[dim] -= removed.get(axis, 0) * copies
+        shape: list[float] = list(self.shape)
+        for carried in self.carries:
+            shape[carried.dim] -= carried.gone(removed)
         return self.price * math.prod(shape)
 
 
@@ -42,11 +58,14 @@ class Sizes:
     def __init__(
         self, model: nn.Module, symmetry: Symmetry, plan: MergePlan, what: str = "parameters"
     ) -> None:
-        carries: dict[str, list[tuple[int, str, int]]] = {}
+        carries: dict[str, list[Carried]] = {}
+        heads = {(p.param, p.dim): (a.name, a.size) for a in plan.axes if a.kind == HEADS for p in a.places}
         for axis in plan.axes:
             for part in axis.places:
                 copies = 1 if part.where is None else len(part.where[0])
-                carries.setdefault(part.param, []).append((part.dim, axis.name, copies))
+                whole = heads.get((part.param, part.dim))
+                within = () if whole is None or axis.kind != RANK else (whole,)
+                carries.setdefault(part.param, []).append(Carried(part.dim, axis.name, copies, within))
         prices = None if what == "parameters" else entry_flops(symmetry)
         self.weights = {
             name: Weight(
@@ -56,7 +75,7 @@ class Sizes:
         }
         self.by_axis: dict[str, list[Weight]] = {}
         for weight in self.weights.values():
-            for axis_name in {axis for _, axis, _ in weight.carries}:
+            for axis_name in {name for c in weight.carries for name in (c.axis, *(w for w, _ in c.within))}:
                 self.by_axis.setdefault(axis_name, []).append(weight)
 
     def total(self, removed: Mapping[str, int]) -> float:
@@ -102,6 +121,7 @@ def fit_budget(
     removed = {a.name: a.size - w for unit, w in zip(units, widths, strict=True) for a in unit.axes}
     full = sizes.total({})
     size = sizes.total(removed)
+    steps: list[list[int]] = [[] for _ in units]  # the widths that each unit had before
     while size > share * full:
         best: tuple[float, int, int, float] | None = None
         for number, unit in enumerate(units):
@@ -118,10 +138,32 @@ def fit_budget(
                 so=f"merging everything that can be merged leaves {size / full:.1%}",
                 do="give a larger target",
             )
-        _, number, widths[number], saved = best
+        _, number, width, saved = best
+        steps[number].append(widths[number])
+        widths[number] = width
         removed |= {a.name: a.size - widths[number] for a in units[number].axes}
         size -= saved
+    _give_back(units, widths, steps, sizes, share * full)
+    removed = {a.name: a.size - w for unit, w in zip(units, widths, strict=True) for a in unit.axes}
     return plan.to_widths({a.name: a.size - removed[a.name] for a in plan.axes})
+
+
+def _give_back(
+    units: Sequence[Together], widths: list[int], steps: list[list[int]], sizes: Sizes, most: float
+) -> None:
+    """Take back the dearest last steps that the budget does not need: a step may be large (a whole head)."""
+
+    def size(number: int) -> float:
+        tried = [steps[k][-1] if k == number else w for k, w in enumerate(widths)]
+        pairs = zip(units, tried, strict=True)
+        return sizes.total({a.name: a.size - w for unit, w in pairs for a in unit.axes})
+
+    while True:
+        free = [k for k, before in enumerate(steps) if before and size(k) <= most]
+        if not free:
+            return
+        number = max(free, key=lambda k: units[k].cost(widths[k]) - units[k].cost(steps[k][-1]))
+        widths[number] = steps[number].pop()
 
 
 def uniform_widths(axes: Sequence[AxisPlan], share: float) -> dict[str, int]:

@@ -16,6 +16,7 @@ removes them. So the places of other axes keep their meaning while one axis afte
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -91,7 +92,12 @@ def fold_axis(axis: AxisPlan, weights: dict[str, Tensor], norm: str) -> None:
     places = [p.place(axis.size) for p in axis.places]
     readers = {(r.param, r.dim): r for r in axis.readers}
     for place in [p for p in places if (p.param, p.dim) in readers]:
-        absorb(place, readers[place.param, place.dim], [m.drop for m in axis.merges], weights)
+        reader, drop = readers[place.param, place.dim], np.array([m.drop for m in axis.merges])
+        if reader.matrix.shape[1] > axis.size:  # blocks of channels go, and every other channel makes up
+            copies = place.where.shape[1]
+            drop = (drop[:, None] * copies + np.arange(copies)).reshape(-1)
+            place = replace(place, where=place.where.reshape(-1, 1))
+        absorb(place, reader, drop.tolist(), weights)
     if axis.select:
         return  # dropped channels are removed with their positions
     places = [p for p in places if (p.param, p.dim) not in readers]

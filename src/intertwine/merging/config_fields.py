@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from intertwine.merging.plan import AxisPlan
 from intertwine.symmetry import Axis
 from intertwine.vision_shim import offline
 
@@ -59,7 +60,7 @@ def governed(model: nn.Module, sizes: Iterable[int]) -> dict[Path, list[Dim]]:
     return found
 
 
-def config_key(model: nn.Module, axes: Iterable[Axis]) -> Callable[[Axis], str]:
+def config_key(model: nn.Module, axes: Iterable[Axis]) -> Callable[[AxisPlan], str]:
     """A key for `Limits.uniform`: axes that one number of the config sets have the same key."""
     fields = governed(model, {a.size for a in axes})
     by_dim: dict[Dim, set[str]] = {}
@@ -67,8 +68,8 @@ def config_key(model: nn.Module, axes: Iterable[Axis]) -> Callable[[Axis], str]:
         for dim in dims:
             by_dim.setdefault(dim, set()).add(".".join(map(str, path)))
 
-    def key(axis: Axis) -> str:
-        setters = [by_dim.get((m.param, m.dim), set()) for m in axis.members]
+    def key(axis: AxisPlan) -> str:
+        setters = [by_dim.get((p.param, p.dim), set()) for p in axis.places]
         common = set.intersection(*setters) if setters else set()
         return " ".join(sorted(common)) or axis.name
 

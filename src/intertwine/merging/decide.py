@@ -159,11 +159,10 @@ class Planner:
         self._whole: MergePlan | None = None
 
     def _read(self) -> None:
-        moments = propagate_moments(self.symmetry, self.weights)
-        measured: Mapping[str, Seen] = {}
-        if self.options.method == "sequential":
-            measured = self.measured
-        elif self.options.repair == "data" and self.data is not None:
+        sequential = self.options.method == "sequential"  # measures all that is multiplied by a weight
+        moments = {} if sequential else propagate_moments(self.symmetry, self.weights)
+        measured: Mapping[str, Seen] = self.measured if sequential else {}
+        if not sequential and self.options.repair == "data" and self.data is not None:
             measured = measure(self.model, self.data)
         for axis in self.axes:
             places = find_places(self.symmetry, axis)
@@ -202,22 +201,19 @@ class Planner:
             self._check_limits()
             return self.finish(at_beta(self, beta, progress))
         whole = self.whole(progress)
-        return self.finish(hold(whole.cut(beta), self._by_name, self.options.limits, whole))
+        return self.finish(hold(whole.cut(beta), self.options.limits, whole))
 
     def at_share(self, share: float, what: str, progress: Progress | None = None) -> MergePlan:
         """At most `share` of the parameters or FLOPs left."""
         if self.method.at_share:
-            self._check_limits()
+            if not self.method.holds_limits:
+                self._check_limits()
             plan = self.method.at_share(self, share, what)
             return plan if plan.weights else self.finish(plan)
         plan = self.whole(progress)
-        units = find_units(plan, self._by_name, self.options.limits)
+        units = find_units(plan, self.options.limits)
         sizes = Sizes(self.model, self.symmetry, plan, what)
         return self.finish(fit_budget(plan, sizes, share, what, units))
-
-    @property
-    def _by_name(self) -> dict[str, Axis]:
-        return {a.name: a for a in self.axes}
 
     def _check_limits(self) -> None:
         """A method that merges all axes in turn has no widths to choose from."""
@@ -235,7 +231,7 @@ class Planner:
         """The plan with its readers refitted, if so asked."""
         if self.options.repair == "none":
             return plan
-        return replace(plan, axes=tuple(make_up(a, self.readings[a.name]) for a in plan.axes))
+        return replace(plan, axes=tuple(make_up(a, self.readings.get(a.name, [])) for a in plan.axes))
 
     def whole(self, progress: Progress | None = None) -> MergePlan:
         """Every axis merged as far as it goes; computed once, and cut at any threshold or budget."""

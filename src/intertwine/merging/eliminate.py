@@ -25,6 +25,7 @@ from intertwine.merging.readers import Reading
 
 RIDGE = 1e-3  # of the mean variance: propagated moments are not to be trusted further
 BLOCK = 64
+ROUNDS = 3
 Progress = Callable[[int], None]
 
 
@@ -132,6 +133,22 @@ class _Side:
         self.gram = self.gram[keep] + cross + cross.T
 
 
+def best_from(pick: np.ndarray, moment: np.ndarray, regular: np.ndarray, measured: bool) -> np.ndarray:
+    """T = (M C M^T)^-1 M C with C regularised; iterated where C was measured, so that what is exact stays so.
+
+    Each round takes the error in a direction of variance s down by ridge / (s + ridge).
+    """
+    new = pick @ regular
+    factor = torch.linalg.cholesky(torch.from_numpy(new @ pick.T))
+    matrix = torch.cholesky_solve(torch.from_numpy(new), factor)
+    if measured:
+        wanted, own = torch.from_numpy(pick @ moment), torch.from_numpy(pick @ moment @ pick.T)
+        for _ in range(ROUNDS):
+            matrix = matrix + torch.cholesky_solve(wanted - own @ matrix, factor)
+    out: np.ndarray = matrix.numpy()
+    return out
+
+
 def make_up(axis: AxisPlan, readings: Sequence[Reading]) -> AxisPlan:
     """The axis with readers that make up for its merges in the least-squares sense, T = (M C M^T)^-1 M C.
 
@@ -149,9 +166,7 @@ def make_up(axis: AxisPlan, readings: Sequence[Reading]) -> AxisPlan:
             pick[k, members] = 1.0 / len(members)
     readers = []
     for reading in readings:
-        moment = _regular(reading)
-        new = pick @ moment
-        matrix = np.linalg.solve(new @ pick.T, new)
+        matrix = best_from(pick, reading.second_moment().numpy(), _regular(reading), reading.doubt < 1)
         mean = reading.mean.numpy()
         lost = mean - matrix.T @ (pick @ mean)
         place = reading.place

@@ -24,6 +24,7 @@ from intertwine.errors import Unsupported
 from intertwine.graph.example import Example
 from intertwine.graph.export import eval_copy, export
 from intertwine.graph.run import raised
+from intertwine.merging.factoring import factored
 from intertwine.merging.rigid import floating
 from intertwine.merging.shrink import named_tensors
 from intertwine.rules.registry import facts
@@ -84,20 +85,23 @@ class Folding:
     """What folding changes in the modules of a model; weights apart, so that a stored one can be rebuilt.
 
     norms: path -> (eps, whether a shift stays). untied: paths of embeddings that get a table of their own.
+    factored: paths of embeddings that are products (`factoring`).
     """
 
     norms: Mapping[str, tuple[float, bool]] = field(default_factory=dict)
     untied: tuple[str, ...] = ()
+    factored: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return {"norms": {path: list(kept) for path, kept in self.norms.items()}, "untied": list(self.untied)}
+        norms = {path: list(kept) for path, kept in self.norms.items()}
+        return {"norms": norms, "untied": list(self.untied), "factored": list(self.factored)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Folding:
         """What `to_dict` wrote."""
         norms = {str(p): (float(eps), bool(kept)) for p, (eps, kept) in data["norms"].items()}
-        return cls(norms, tuple(map(str, data["untied"])))
+        return cls(norms, tuple(map(str, data["untied"])), tuple(map(str, data.get("factored", ()))))
 
     def rebuild(self, model: nn.Module) -> nn.Module:
         """A copy of the model with the folded modules in place; its weights are to be loaded."""
@@ -109,7 +113,7 @@ class Folding:
             old: Any = copied.get_submodule(path)
             shift = old.weight.detach().clone() if shifted else None
             _set(copied, path, PlainNorm(eps, shift).requires_grad_(old.weight.requires_grad))
-        return copied.train(model.training)
+        return factored(copied.train(model.training), self.factored)
 
 
 def fold(model: nn.Module, example: Any, kwargs: Mapping[str, Any] | None = None) -> nn.Module:

@@ -17,7 +17,7 @@ from intertwine.symmetry import Axis
 STEPS = 64  # a unit is narrowed by 1/64 of its width at a time
 
 
-def layer_key(axis: Axis) -> str:
+def layer_key(axis: AxisPlan) -> str:
     """The axis's name with its numbers left out, and its size: layers of one kind have one key.
 
     >>> from types import SimpleNamespace
@@ -35,7 +35,7 @@ class Limits:
     whatever the goal. A pattern matches a whole name or its end: "mlp.*" matches "h.0.mlp.c_fc".
     """
 
-    uniform: Callable[[Axis], str] | None = None
+    uniform: Callable[[AxisPlan], str] | None = None
     multiple: int = 1
     ignore: tuple[str, ...] = ()
     ratios: Mapping[str, float] = field(default_factory=dict)
@@ -112,11 +112,11 @@ class Together:
         return sum(a.costs[merges - 1] for a in self.axes) if merges else 0.0
 
 
-def find_units(plan: MergePlan, axes: Mapping[str, Axis], limits: Limits) -> list[Together]:
+def find_units(plan: MergePlan, limits: Limits) -> list[Together]:
     """The axes of a plan, those together that must have one width."""
     groups: dict[str, list[AxisPlan]] = {}
     for part in plan.axes:
-        key = limits.uniform(axes[part.name]) if limits.uniform is not None else part.name
+        key = limits.uniform(part) if limits.uniform is not None else part.name
         groups.setdefault(f"{key} {part.size}", []).append(part)
     units = []
     for parts in groups.values():
@@ -129,7 +129,7 @@ def find_units(plan: MergePlan, axes: Mapping[str, Axis], limits: Limits) -> lis
     return units
 
 
-def hold(plan: MergePlan, axes: Mapping[str, Axis], limits: Limits, whole: MergePlan) -> MergePlan:
+def hold(plan: MergePlan, limits: Limits, whole: MergePlan) -> MergePlan:
     """A plan whose widths keep the limits: of a unit, the largest width, so that no axis goes further.
 
     whole: the plan that goes as far as can be, for ratios that go further than the given one.
@@ -138,7 +138,7 @@ def hold(plan: MergePlan, axes: Mapping[str, Axis], limits: Limits, whole: Merge
         return plan
     widths: dict[str, int] = {}
     given = plan.complexity
-    for unit in find_units(whole, axes, limits):
+    for unit in find_units(whole, limits):
         width = unit.fixed or max(unit.rounded(max(given[a.name] for a in unit.axes)), unit.least)
         widths |= {a.name: width for a in unit.axes}
     return whole.to_widths(widths) if limits.ratios else plan.to_widths(widths)

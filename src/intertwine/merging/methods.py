@@ -26,7 +26,7 @@ from intertwine.merging.ifm import merge_axis, merge_interleaved, merge_layerwis
 from intertwine.merging.places import find_places
 from intertwine.merging.plan import AxisPlan, Merge, MergePlan
 from intertwine.merging.registry import Parameter, Progress, merge_method
-from intertwine.merging.sequential import plan_sequential
+from intertwine.merging.sequential import KINDS, plan_sequential
 from intertwine.merging.working import Target
 from intertwine.symmetry import Axis
 
@@ -53,13 +53,12 @@ def _sequential_at_beta(planner: Planner, beta: float, progress: Progress | None
 
 @merge_method(
     "sequential",
-    "every kind of axis (MLP channels, ranks of heads, a folded stream), weights refitted layer after layer",
-    parameters=(
-        Parameter("kinds", ("all", "channels", "rank", "stream"), "every kind of axis, or one of them alone"),
-    ),
+    "every kind of axis (MLP channels, heads, their ranks, a folded stream), weights refitted layer by layer",
+    parameters=(Parameter("kinds", ("all", *KINDS), "every kind of axis, or one of them alone"),),
     repair="weights",
     at_beta=_sequential_at_beta,
     at_share=plan_sequential,
+    holds_limits=True,
 )
 def sequential(planner: Planner, axis: Axis, progress: Progress | None) -> AxisPlan:
     """The channels of an axis, by the moments that were measured."""

@@ -21,6 +21,7 @@ from intertwine.errors import InputError
 from intertwine.merging.places import Place
 
 FORMAT = "intertwine merge plan 1"
+CHANNELS, RANK, HEADS, STREAM = "channels", "rank", "heads", "stream"  # kinds of axes
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,8 @@ class AxisPlan:
     select: what makes the axis is not averaged, the kept channel stays as it is. readers: replace the plain
     sum or mean of the reading weights. costs: after each merge, its total cost, comparable across axes.
     variances: for each class, var(mean) / mean(var) of its features, which batch norms are told. turns: the
-    basis in which the axis is cut; its channels are then coordinates in it, `kind` says of what.
+    basis in which the axis is cut; its channels are then coordinates in it, `kind` says of what. attributes:
+    (module, name) of the numbers that the forward keeps of the axis's width, and that shrink with it.
     """
 
     name: str
@@ -164,7 +166,8 @@ class AxisPlan:
     costs: tuple[float, ...] = ()
     variances: tuple[float, ...] = ()
     turns: tuple[NewBasis, ...] = ()
-    kind: str = "channels"
+    kind: str = CHANNELS
+    attributes: tuple[tuple[str, str], ...] = ()
 
     def __repr__(self) -> str:
         return f"AxisPlan({self.name!r}, {self.size} -> {self.width})"
@@ -274,5 +277,6 @@ def _axis_from(data: dict[str, Any]) -> AxisPlan:
     plain = {k: data[k] for k in ("name", "size", "sums_first", "select")}
     plain |= {k: tuple(data[k]) for k in ("costs", "variances")}
     turns = tuple(NewBasis.from_dict(t) for t in data.get("turns", ()))
-    plain["kind"] = data.get("kind", "channels")
+    plain["kind"] = data.get("kind", CHANNELS)
+    plain["attributes"] = tuple((path, name) for path, name in data.get("attributes", ()))
     return AxisPlan(merges=merges, places=tuple(places), readers=readers, turns=turns, **plain)

@@ -47,7 +47,8 @@ class Parameter:
 @dataclass(frozen=True)
 class MergeMethod:
     """on_axis: every merge of one axis, which is cut at a threshold or a budget; at_beta and at_share replace
-    that for methods that look at all axes together. repair: what is done to readers if nothing is said."""
+    that for methods that look at all axes together. repair: what is done to readers if nothing is said.
+    holds_limits: whether at_share keeps to `Limits` (uniform, multiples, ratios)."""
 
     name: str
     help: str
@@ -56,6 +57,7 @@ class MergeMethod:
     repair: str = "none"
     at_beta: AtBeta | None = None
     at_share: AtShare | None = None
+    holds_limits: bool = False
 
 
 METHODS: dict[str, MergeMethod] = {}
@@ -69,11 +71,13 @@ def merge_method(
     repair: str = "none",
     at_beta: AtBeta | None = None,
     at_share: AtShare | None = None,
+    holds_limits: bool = False,
 ) -> Callable[[OnAxis], OnAxis]:
     """Register the decorated function under a name; the first one registered is the default."""
 
     def register(on_axis: OnAxis) -> OnAxis:
-        METHODS[name] = MergeMethod(name, help, on_axis, tuple(parameters), repair, at_beta, at_share)
+        own = tuple(parameters)
+        METHODS[name] = MergeMethod(name, help, on_axis, own, repair, at_beta, at_share, holds_limits)
         return on_axis
 
     return register

@@ -70,15 +70,26 @@ def _narrowed(symmetry: Symmetry, axis: Axis) -> AxisPlan:
     return AxisPlan(axis.name, axis.size, (Merge(0, 1, 0.0, 1.0),), False, places)
 
 
+def finest(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, Inputs]:
+    """A copy of the model in float64 with inputs for it; as it is where its kernels refuse float64."""
+    copied = eval_copy(model).double()
+    raised_inputs: Inputs = tree_map(lambda x: raised(x, torch.float64), inputs)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            copied(*raised_inputs[0], **raised_inputs[1])
+    except Exception:  # kernels complain in their own ways
+        dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float64)
+        return eval_copy(model), tree_map(lambda x: raised(x, dtype), inputs)
+    return copied, raised_inputs
+
+
 class _Prober:
     """Runs narrowed models on an example made from the shapes in the graph."""
 
     def __init__(self, model: nn.Module, symmetry: Symmetry, inputs: Inputs | None) -> None:
-        self.model = eval_copy(model).double()
         self.symmetry = symmetry
-        self.inputs: Inputs = tree_map(
-            lambda x: raised(x, torch.float64), inputs if inputs is not None else example_inputs(symmetry)
-        )
+        self.model, self.inputs = finest(model, inputs if inputs is not None else example_inputs(symmetry))
         state = named_tensors(self.model)
         self.weights = {n: state[n].detach() for n in symmetry.structure.inference.shapes}
 

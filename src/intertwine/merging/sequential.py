@@ -1,8 +1,8 @@
 """method="sequential": every kind of axis under one budget, then all weights fitted layer after layer.
 
 1. Moments of what every weight reads, on `data` or on inputs that need none (`calibration`).
-2. For every axis what each width costs there: channels of an MLP by elimination, linear axes and the stream
-   by their spectra (`spectral`).
+2. For every axis what each width costs there: channels of an MLP and heads by elimination, linear axes and
+   the stream by their spectra (`spectral`).
 3. One run an axis, cut by a quarter, says how much of the *output* that costs: relative errors of different
    kinds become comparable.
 4. The cuts with the least cost for each parameter (or FLOP) saved, until the budget is met.
@@ -11,8 +11,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -21,29 +19,36 @@ import torch
 from torch import nn
 
 from intertwine.graph.export import eval_copy
-from intertwine.graph.run import raised, run
 from intertwine.merging.budget import Sizes, fit_budget
-from intertwine.merging.combine import turned
 from intertwine.merging.contractions import Call, first_rows
 from intertwine.merging.eliminate import make_up
-from intertwine.merging.measured import Seen
-from intertwine.merging.plan import AxisPlan, MergePlan
+from intertwine.merging.heads import make_up_heads, plan_heads
+from intertwine.merging.limits import find_units, matches
+from intertwine.merging.plan import CHANNELS, HEADS, RANK, STREAM, AxisPlan, MergePlan
 from intertwine.merging.refit import refit
-from intertwine.merging.rigid import alike, floating
-from intertwine.merging.shrink import apply_merge, find_dropped, named_tensors
-from intertwine.merging.spectral import RANK, STREAM, join, plan_linear
+from intertwine.merging.rigid import floating
+from intertwine.merging.shrink import apply_merge
+from intertwine.merging.spectral import plan_linear
+from intertwine.merging.trial import Trial
 
 if TYPE_CHECKING:
     from intertwine.merging.decide import Planner
 
 TRIAL = 16  # rows that say how much of the output an axis is worth
-KINDS = ("channels", RANK, STREAM)
+NOTHING = 1e-9  # relative error of an axis below which its duplicates are exact
+KINDS = (CHANNELS, HEADS, RANK, STREAM)
 
 
 def plan_sequential(planner: Planner, share: float, what: str) -> MergePlan:
     """The plan that leaves at most `share` of the parameters or FLOPs, with its weights fitted."""
     whole = planner.weighed
-    plan = fit_budget(whole, Sizes(planner.model, planner.symmetry, whole, what), share, what)
+    units = find_units(whole, planner.options.limits)
+    sizes = Sizes(planner.model, planner.symmetry, whole, what)
+    return fitted(planner, fit_budget(whole, sizes, share, what, units))
+
+
+def fitted(planner: Planner, plan: MergePlan) -> MergePlan:
+    """A plan of widths with the weights of its model fitted to the original's."""
     plan = replace(plan, axes=tuple(_made_up(planner, a) for a in plan.axes))
     if not plan.merges:
         return plan
@@ -54,34 +59,44 @@ def plan_sequential(planner: Planner, share: float, what: str) -> MergePlan:
 def weigh(planner: Planner) -> MergePlan:
     """Every axis of every kind cut as far as it goes, with costs that can be compared."""
     kinds = KINDS if planner.options.get("kinds") == "all" else (planner.options.get("kinds"),)
-    axes = [*planner.whole().axes] if "channels" in kinds else []
-    axes += [a for a in _linear(planner, planner.measured) if a.kind in kinds]
+    axes = [*planner.whole().axes] if CHANNELS in kinds else []
+    trial = Trial(planner)
+    if HEADS in kinds:  # before linear axes: what makes up for heads is in the basis that they had
+        heads = _asked(planner, plan_heads(planner.symmetry, planner.weights, planner.measured))
+        axes += _running(planner, trial, heads)
+    linear = _asked(planner, plan_linear(planner.symmetry, planner.weights, planner.measured))
+    axes += _running(planner, trial, [a for a in linear if a.kind in kinds])
     some = first_rows(planner.calibration, TRIAL, 1)
     weighed = tuple(_weighed(planner, axis, some) for axis in axes)
     return replace(planner.blank(), axes=weighed)
 
 
 def _made_up(planner: Planner, axis: AxisPlan) -> AxisPlan:
+    if axis.kind == HEADS:
+        return make_up_heads(axis, planner.measured)
     return axis if axis.turns else make_up(axis, planner.readings[axis.name])
 
 
-def _linear(planner: Planner, seen: Mapping[str, Seen]) -> list[AxisPlan]:
-    """The linear axes that the forward can narrow; those that it keeps at one width are joined."""
-    trial = _Trial(planner)
+def _asked(planner: Planner, plans: list[AxisPlan]) -> list[AxisPlan]:
+    """Those that the caller's patterns do not leave out."""
+    patterns = planner.patterns
+    chosen = [p for p in plans if patterns is None or any(fnmatchcase(p.name, q) for q in patterns)]
+    return [p for p in chosen if not any(matches(q, p.name) for q in planner.options.limits.ignore)]
+
+
+def _running(planner: Planner, trial: Trial, plans: list[AxisPlan]) -> list[AxisPlan]:
+    """The axes that the forward can narrow; those that it keeps at one width are joined."""
     good: list[AxisPlan] = []
     waiting: list[AxisPlan] = []
-    patterns = planner.patterns
-    for plan in plan_linear(planner.symmetry, planner.weights, seen):
-        if patterns is not None and not any(fnmatchcase(plan.name, p) for p in patterns):
-            continue
-        fitted = trial.fitted(plan)
-        (good if fitted is not None else waiting).append(fitted or plan)
+    for plan in plans:
+        fitting = trial.fitted(plan)
+        (good if fitting is not None else waiting).append(fitting or plan)
     while waiting:
         plan = waiting.pop(0)
         for other in [p for p in waiting if p.size == plan.size and p.kind == plan.kind and _meet(p, plan)]:
-            fitted = trial.fitted(plan, other)
-            if fitted is not None:
-                good.append(fitted)
+            fitting = trial.fitted(plan, other)
+            if fitting is not None:
+                good.append(fitting)
                 waiting.remove(other)
                 break
         else:
@@ -100,56 +115,11 @@ def _meet(a: AxisPlan, b: AxisPlan) -> bool:
     return bool(parents(a) & parents(b))
 
 
-class _Trial:
-    """Whether a model with a linear axis cut by one runs, and computes what the whole graph does."""
-
-    def __init__(self, planner: Planner) -> None:
-        self.planner = planner
-        self.model = eval_copy(planner.model).double()
-        args, kwargs = planner.example()
-        self.args = tuple(raised(x, torch.float64) for x in args)
-        self.kwargs = {k: raised(x, torch.float64) for k, x in kwargs.items()}
-        state = named_tensors(self.model)
-        self.weights = {n: state[n].detach() for n in planner.symmetry.structure.inference.shapes}
-
-    def fitted(self, *plans: AxisPlan) -> AxisPlan | None:
-        """The plans as one, or None if the forward cannot be narrowed there.
-
-        Softmax may be told the width, q . k / sqrt(width), or not: that is found out too.
-        """
-        if plans[0].size < 2:
-            return None
-        options = [plans, tuple(map(_scaled, plans))]
-        return next((p for option in options if self._runs(p := join(list(option)))), None)
-
-    def _runs(self, plan: AxisPlan) -> bool:
-        cut = MergePlan((plan.first(1),))
-        plain = dict(self.weights)
-        for turn in plan.turns:
-            plain[turn.param] = turned(plain[turn.param], turn, 1.0)
-        for (param, dim), places in find_dropped(cut).items():
-            plain[param] = plain[param].index_fill(dim, torch.from_numpy(places), 0.0)
-        try:
-            small = apply_merge(self.model, cut)
-            with torch.no_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                got = floating(small(*self.args, **self.kwargs))
-        except Exception:  # whatever a forward raises on a size that it does not expect
-            return False
-        expected = run(self.planner.symmetry.traced, plain, self.args, self.kwargs)
-        return alike(got, expected)
-
-
-def _scaled(plan: AxisPlan) -> AxisPlan:
-    """Products of two values take on (width / size)^1/2, half of it on each side."""
-    if plan.kind != RANK or any(p.role == "in" for p in plan.places):
-        return plan
-    return replace(plan, turns=tuple(replace(t, power=0.25) for t in plan.turns))
-
-
 def _weighed(planner: Planner, axis: AxisPlan, call: Call) -> AxisPlan:
     """The axis with its costs in relative error of the model's output."""
     count = max(1, axis.size // 4)
+    while count < len(axis.merges) and axis.costs[count - 1] < NOTHING:
+        count += 1  # what costs nothing says nothing about the rest
     if len(axis.merges) < count:
         return axis
     cut = _made_up(planner, axis.first(count))
@@ -168,4 +138,4 @@ def _difference(model: nn.Module, small: nn.Module, call: Call) -> float:
     return float(off.square().sum() / spread.square().sum().clamp_min(1e-30))
 
 
-__all__ = ["KINDS", "plan_sequential", "weigh"]
+__all__ = ["KINDS", "fitted", "plan_sequential", "weigh"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ def apply_merge(model: nn.Module, plan: MergePlan) -> nn.Module:
         raise InputError(f"the model has no weight {missing[0]!r}", so="the plan belongs to another model")
     folded = fold_plan(plan, {name: t for name, t in state.items() if t.is_floating_point()})
     small = shrink(model, folded, find_dropped(plan))
+    set_numbers(small, find_numbers(model, plan))
     replace_tensors(small, {name: torch.from_numpy(values.copy()) for name, values in plan.weights.items()})
     return small
 
@@ -65,6 +67,32 @@ def find_dropped(plan: MergePlan) -> Dropped:
                     part.place(axis.size).where[drop].reshape(-1)
                 )
     return {key: np.unique(np.concatenate(parts)) for key, parts in found.items()}
+
+
+def find_numbers(model: nn.Module, plan: MergePlan) -> dict[str, dict[str, int]]:
+    """Module -> name -> the new value of the numbers that hold widths of the plan's axes.
+
+    A number may hold several (heads times the size of one): it shrinks by the product of their shares.
+    """
+    shares: dict[tuple[str, str], Fraction] = {}
+    for axis in plan.axes:
+        for place in axis.attributes if axis.merges else ():
+            shares[place] = shares.get(place, Fraction(1)) * Fraction(axis.width, axis.size)
+    found: dict[str, dict[str, int]] = {}
+    for (path, name), share in shares.items():
+        value = getattr(model.get_submodule(path), name) * share
+        if value.denominator != 1:
+            what = f"{path}.{name} would be {float(value):.3g}"
+            raise InputError(what, so="the plan belongs to another model")
+        found.setdefault(path, {})[name] = int(value)
+    return found
+
+
+def set_numbers(model: nn.Module, numbers: Mapping[str, Mapping[str, int]]) -> None:
+    """Give modules other numbers, by path and name."""
+    for path, values in numbers.items():
+        for name, value in values.items():
+            setattr(model.get_submodule(path), name, value)
 
 
 def shrink(model: nn.Module, weights: Mapping[str, Tensor], dropped: Dropped) -> nn.Module:

@@ -18,6 +18,7 @@ from intertwine.errors import InputError
 from intertwine.graph.example import Example
 from intertwine.merging.config_fields import config_key
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner
+from intertwine.merging.factoring import factored, find_tables
 from intertwine.merging.folding import Folding, find_folding
 from intertwine.merging.limits import Limits, layer_key
 from intertwine.merging.places import check_beta
@@ -97,6 +98,11 @@ class Merged(Result):
         known: dict[str, Any] = {"input": input, "method": plan.method, "widths": plan.complexity}
         if self.folding is not None:
             known["folding"] = self.folding.to_dict()
+        numbers: dict[str, dict[str, int]] = {}
+        for path, name in {place for a in plan.axes if a.merges for place in a.attributes}:
+            numbers.setdefault(path, {})[name] = getattr(self.model.get_submodule(path), name)
+        if numbers:
+            known["numbers"] = numbers
         return {**known, "left_alone": dict(plan.left_alone)}
 
     def remarks(self) -> list[str]:
@@ -157,6 +163,7 @@ def merge(
     uniform: bool = False,
     multiple: int = 1,
     fold: bool = False,
+    factor: bool = False,
     progress: Progress | None = None,
     **parameters: str | None,
 ) -> Merged:
@@ -166,8 +173,9 @@ def merge(
     accuracy on `data` is within max_drop of the model's, by bisection. inputs: an example for one call.
     repair="data" measures on `train_data` (or on `data`; labels are not used), and so does
     method="sequential" where they are given. fold: fold the norms of a pre-norm network first, so that its
-    stream can be cut too; shares are still those of the model given. parameters: those of the method, such
-    as order, distance and norm. paper: the source's method as released. The caller's model is not touched.
+    stream can be cut too; factor: make products of its tables of tokens, so that their rank can be cut;
+    shares are still those of the model given. parameters: those of the method, such as order, distance and
+    norm. paper: the source's method as released. The caller's model is not touched.
 
     ignore: patterns of axes to leave alone. ratio: pattern -> the share of an axis to merge away, whatever
     the goal. multiple: widths are multiples of it. uniform: one width for all layers that share a number of
@@ -190,7 +198,7 @@ def merge(
         check_beta(beta)
     options = _options(method, paper, repair, max_ratio, parameters)
     limits = Limits(None, multiple, tuple(ignore), dict(ratio or {}))
-    held = limits, uniform, fold
+    held = limits, uniform, fold, factor
     job = _Job(model, inputs, kwargs, data, train_data, symmetry, options, axes, progress, *held)
     if ratio and not given:
         given = {"target_params": 1.0}  # the ratios are the goal
@@ -250,7 +258,7 @@ class _Job:
     def __init__(
         self, model: nn.Module, inputs: Any, kwargs: Mapping[str, Any] | None, data: Any, train_data: Any,
         symmetry: Symmetry | None, options: Options, axes: Sequence[str] | None, progress: Progress | None,
-        limits: Limits, uniform: bool, fold: bool = False,
+        limits: Limits, uniform: bool, fold: bool = False, factor: bool = False,
     ) -> None:  # fmt: skip
         self.start = time.perf_counter()
         self.model, self.data, self.progress = model, data, progress
@@ -267,6 +275,10 @@ class _Job:
         if fold:
             self.folding, self.base = find_folding(model, *self.call)
             symmetry = None
+        if factor:
+            tables = find_tables(self.base, *self.call)
+            self.folding = replace(self.folding or Folding(), factored=tables)
+            self.base, symmetry = factored(self.base, tables), None
         symmetry = symmetry or trace(self.base, *self.call)
         if uniform:
             known = hasattr(model, "config") and hasattr(type(model), "_from_config")

@@ -22,11 +22,9 @@ from torch import Tensor
 
 from intertwine.ir.ledger import Ids
 from intertwine.merging.measured import Seen
-from intertwine.merging.plan import AxisPlan, Merge, NewBasis, PlacePlan
+from intertwine.merging.plan import RANK, STREAM, AxisPlan, Merge, NewBasis, PlacePlan
 from intertwine.symmetry import Axis, Symmetry
 from intertwine.symmetry.structure import Linear
-
-RANK, STREAM = "rank", "stream"
 
 
 def plan_linear(
@@ -76,6 +74,11 @@ class _Plan:
                 for r, b, e in zip(where, fibre, exponent, strict=True):
                     sides[int(e)][b] += rows[r] @ rows[r].T
                     sides[-int(e)][b] += read[np.ix_(r, r)]
+            elif len(readers) == 1 and param not in self.seen:
+                # A table that is looked up: tokens that the inputs do not show must still mean something.
+                rows = self._slices(param, dim).flatten(1).numpy()
+                for r, b, e in zip(where, fibre, exponent, strict=True):
+                    sides[int(e)][b] += rows[r] @ rows[r].T / max(1, rows.shape[1])
             elif not readers:
                 made = self._made(param, dim)
                 if made is None:
@@ -174,7 +177,7 @@ def _bases(plus: np.ndarray, minus: np.ndarray) -> tuple[dict[int, np.ndarray], 
 def _root(moment: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """X^1/2 and X^-1/2; directions that never occur count as very small ones."""
     values, vectors = np.linalg.eigh((moment + moment.T) / 2)
-    values = np.maximum(values, 1e-14 * max(float(values[-1]), 1e-300))
+    values = np.maximum(values, 1e-10 * max(float(values[-1]), 1e-300))
     return (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
 
 

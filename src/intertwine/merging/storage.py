@@ -29,7 +29,7 @@ from intertwine.files import (
     write_tensors,
 )
 from intertwine.merging.folding import Folding
-from intertwine.merging.shrink import fix_layers, named_tensors, replace_tensors
+from intertwine.merging.shrink import fix_layers, named_tensors, replace_tensors, set_numbers
 
 FORMAT = "intertwine merged model 1"
 HUGGING_FACE = "intertwine model of Hugging Face 1"  # of save_pretrained, with a recipe beside
@@ -44,7 +44,7 @@ class MergedRecipe:
     source: the factory's string. input: the shape of its example, where the factory does not give one.
     file, sha256: where the Python file of a `file.py:factory` was and what was in it. tied: a name -> the
     name that its weights are stored under. infinite: the tensors that hold infinities (attention masks).
-    folding: the norms that were folded before.
+    folding: the norms that were folded before. numbers: module -> name -> a width that its forward keeps.
     """
 
     source: str
@@ -56,6 +56,7 @@ class MergedRecipe:
     file: str | None = None
     sha256: str | None = None
     folding: Folding | None = None
+    numbers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def save_merged(
@@ -144,7 +145,8 @@ def read_recipe(folder: str | Path) -> MergedRecipe:
     optional = {name: found.get(name) for name in ("input", "file", "sha256")}
     folding = Folding.from_dict(found["folding"]) if found.get("folding") else None
     return MergedRecipe(
-        found["source"], shapes, dtypes, tied, tuple(infinite), **optional, folding=folding
+        found["source"], shapes, dtypes, tied, tuple(infinite), **optional, folding=folding,
+        numbers=found.get("numbers") or {},
     )  # fmt: skip
 
 
@@ -160,6 +162,7 @@ def load_merged(path: str | Path, build: Callable[[MergedRecipe], nn.Module]) ->
     model = build(recipe)
     if recipe.folding is not None:
         model = _folded(recipe.folding, model, path)
+    _set_numbers(recipe, model, path)
     named = named_tensors(model)
     before = {name: tuple(t.shape) for name, t in named.items()}
     _check_factory(recipe, weights, named, set(model.state_dict()), path)
@@ -177,6 +180,19 @@ def _folded(folding: Folding, model: nn.Module, path: Path) -> nn.Module:
         return folding.rebuild(model)
     except AttributeError as error:
         raise _misfit(f"{path} does not fit its factory: {error}") from error
+
+
+def _set_numbers(recipe: MergedRecipe, model: nn.Module, path: Path) -> None:
+    """Widths that forwards keep in numbers of their modules; only numbers that are there are set."""
+    for place, values in recipe.numbers.items():
+        try:
+            module = model.get_submodule(place)
+        except AttributeError as error:
+            raise _misfit(f"{path} does not fit its factory: {error}") from error
+        for name in values:
+            if type(vars(module).get(name)) is not int:
+                raise _misfit(f"{path} does not fit its factory: {place} has no number {name!r}")
+    set_numbers(model, recipe.numbers)
 
 
 def _file_of(source: str) -> dict[str, str]:
@@ -227,6 +243,13 @@ def _is_folding(value: Any) -> bool:
     return True
 
 
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(numbers, dict) and all(type(n) is int and n > 0 for n in numbers.values())
+        for numbers in value.values()
+    )
+
+
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     "source": _is_text,
     "shapes": _is_shapes,
@@ -237,6 +260,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "file": _is_optional_text,
     "sha256": _is_optional_text,
     "folding": lambda value: value is None or _is_folding(value),
+    "numbers": lambda value: value is None or _is_numbers(value),
 }
 
 

@@ -7,6 +7,7 @@ their own), a small `modeling_narrow.py` beside it says them, and loading needs 
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import shutil
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ from torch.utils._pytree import tree_leaves
 from intertwine.errors import WeightsError
 from intertwine.files import replacing_folder, write_bytes
 from intertwine.merging.config_fields import narrowed_config
+from intertwine.merging.factoring import FactoredEmbedding
+from intertwine.merging.folding import PlainNorm, UntiedEmbedding
 from intertwine.merging.storage import HUGGING_FACE, RECIPE, save_merged, why_not_replace
 from intertwine.vision_shim import import_transformers
 from intertwine.zoo.huggingface import HEADS, quietly
@@ -32,13 +35,22 @@ _TOLERANCE = 1e-4
 _MODULE = '''"""{name}: {base} whose layers have widths of their own ("narrow" in config.json)."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import {base}
 
 
-class {name}({base}):
+{classes}class {name}({base}):
     def __init__(self, config):
         super().__init__(config)
+        rewritten = config.narrow.get("folding") or dict()
+        for path in rewritten.get("untied", ()):
+            self._put(path, UntiedEmbedding(self.get_submodule(path).weight))
+        for path, (eps, shifted) in rewritten.get("norms", dict()).items():
+            gain = self.get_submodule(path).weight
+            self._put(path, PlainNorm(eps, torch.zeros_like(gain) if shifted else None))
+        for path in rewritten.get("factored", ()):
+            self._put(path, FactoredEmbedding(self.get_submodule(path).weight))
         for name, shape in config.narrow["shapes"].items():
             path, _, leaf = name.rpartition(".")
             module = self.get_submodule(path)
@@ -48,6 +60,10 @@ class {name}({base}):
         for path, values in config.narrow["attributes"].items():
             for name, value in values.items():
                 setattr(self.get_submodule(path), name, tuple(value) if isinstance(value, list) else value)
+
+    def _put(self, path, module):
+        parent, _, leaf = path.rpartition(".")
+        setattr(self.get_submodule(parent), leaf, module)
 '''
 
 
@@ -62,12 +78,13 @@ def save_model(
     if source.family != "hf":
         return save_merged(small, out, source.name, details)
     shapes = {n: tuple(p.shape) for n, p in small.named_parameters(remove_duplicate=False)}
-    config = narrowed_config(source.model, shapes)
+    folding = dict(details or {}).get("folding")
+    config = None if folding else narrowed_config(source.model, shapes)
     with replacing_folder(out, why_not_replace) as beside, quietly(import_transformers()):
         if config is not None:
             _write_plain(small, source, config, beside)
         else:
-            _write_with_code(small, source, beside)
+            _write_with_code(small, source, beside, folding)
         _copy_beside(source.folder, beside)
         files = sorted(path.name for path in beside.iterdir())
         recipe = {**dict(details or {}), "format": HUGGING_FACE, "source": source.name, "files": files}
@@ -84,17 +101,18 @@ def _write_plain(small: Any, source: Source, config: Any, beside: Path) -> None:
     rebuilt.save_pretrained(beside)
 
 
-def _write_with_code(small: Any, source: Source, beside: Path) -> None:
-    """The weights, with a module that narrows the layers as the config's `narrow` says."""
+def _write_with_code(small: Any, source: Source, beside: Path, folding: Mapping[str, Any] | None) -> None:
+    """The weights, with a module that rewrites and narrows the layers as the config's `narrow` says."""
     base = type(source.model).__name__
     before = dict(source.model.named_parameters(remove_duplicate=False))
     shapes = {
         n: list(p.shape)
         for n, p in small.named_parameters(remove_duplicate=False)
-        if p.shape != before[n].shape
+        if n not in before or p.shape != before[n].shape
     }
     config: Any = copy.deepcopy(source.model.config)
     config.narrow = {"shapes": shapes, "attributes": _changed_attributes(source.model, small)}
+    config.narrow["folding"] = folding
     name = f"Narrow{base}"
     copied = copy.deepcopy(small)
     copied.config = config
@@ -102,7 +120,13 @@ def _write_with_code(small: Any, source: Source, beside: Path) -> None:
     written = json.loads((beside / "config.json").read_text())
     written |= {"architectures": [name], "auto_map": {_auto_class(source.model): f"{CODE[:-3]}.{name}"}}
     write_bytes(beside / "config.json", (json.dumps(written, indent=2) + "\n").encode())
-    write_bytes(beside / CODE, _MODULE.format(name=name, base=base).encode())
+    write_bytes(beside / CODE, _MODULE.format(name=name, base=base, classes=_classes()).encode())
+
+
+def _classes() -> str:
+    """The modules that rewritten models have, as text."""
+    texts = [inspect.getsource(c) for c in (PlainNorm, UntiedEmbedding, FactoredEmbedding)]
+    return "".join(f"{text}\n\n" for text in texts)
 
 
 def _changed_attributes(before: nn.Module, after: nn.Module) -> dict[str, dict[str, Any]]:

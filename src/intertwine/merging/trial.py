@@ -1,0 +1,131 @@
+"""Whether a forward runs with an axis cut by one, and computes what the graph does without that coordinate.
+
+A forward may keep a width in numbers of its modules (heads, the size of a head, both together). Which of them
+hold it is found out like everything else: numbers that equal it, in the modules that the axis's weights
+belong to, are tried. What was found for one layer is tried first in the next of its kind.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from intertwine.graph.run import run
+from intertwine.merging.combine import turned
+from intertwine.merging.plan import RANK, AxisPlan, MergePlan
+from intertwine.merging.rigid import alike, finest, floating
+from intertwine.merging.shrink import apply_merge, find_dropped, named_tensors
+from intertwine.merging.spectral import join
+
+if TYPE_CHECKING:
+    from intertwine.merging.decide import Planner
+
+MOST = 6  # numbers of which all subsets are tried
+Numbers = tuple[tuple[str, str], ...]
+Found = tuple[bool, frozenset[tuple[str, str]]]
+
+
+class Trial:
+    """Cuts axes by one in a copy of the planner's model."""
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner = planner
+        self.model, (self.args, self.kwargs) = finest(planner.model, planner.example())
+        state = named_tensors(self.model)
+        self.weights = {n: state[n].detach() for n in planner.symmetry.structure.inference.shapes}
+        self.known: dict[str, Found | None] = {}
+
+    def fitted(self, *plans: AxisPlan) -> AxisPlan | None:
+        """The plans as one that the forward can be narrowed by, or None.
+
+        Softmax may be told the width, q . k / sqrt(width), or not: that is found out too.
+        """
+        if plans[0].size < 2:
+            return None
+        kind = _alike(" ".join(p.name for p in plans)) + f" {plans[0].size}"
+        numbers = self._numbers(plans)
+        if kind in self.known:
+            found = self.known[kind]
+            if found is None:
+                return None
+            scaled, names = found
+            attributes = tuple(n for n in numbers if (_alike(n[0]), n[1]) in names)
+            plan = _plan(plans, scaled, attributes)
+            if self._runs(plan):
+                return plan
+        for scaled in (False, True):
+            for attributes in _subsets(numbers):
+                plan = _plan(plans, scaled, attributes)
+                if self._runs(plan):
+                    self.known[kind] = scaled, frozenset((_alike(p), n) for p, n in attributes)
+                    return plan
+        self.known[kind] = None
+        return None
+
+    def _numbers(self, plans: tuple[AxisPlan, ...]) -> Numbers:
+        """Whole numbers of the modules around the axis that equal its width, or its part of a dimension."""
+        size = plans[0].size
+        copies = {len(p.where[0]) for plan in plans for p in plan.places if p.where is not None}
+        wanted = {size, *(size * c for c in copies)}
+        paths: dict[str, None] = {}
+        for plan in plans:
+            for place in plan.places:
+                owner = place.param.rpartition(".")[0]
+                above = owner.rpartition(".")[0]
+                for path in (owner, above, above.rpartition(".")[0]):
+                    paths[path] = None
+        found = []
+        for path in paths:
+            module = self.model.get_submodule(path)
+            if isinstance(module, (nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm)):
+                continue  # those follow their weights
+            values = vars(module).items()
+            found += [(path, n) for n, v in values if type(v) is int and v in wanted and n[0] != "_"]
+        return tuple(found)
+
+    def _runs(self, plan: AxisPlan) -> bool:
+        cut = MergePlan((plan.first(1),))
+        plain = dict(self.weights)
+        for turn in plan.turns:
+            plain[turn.param] = turned(plain[turn.param], turn, 1.0)
+        for (param, dim), places in find_dropped(cut).items():
+            plain[param] = plain[param].index_fill(dim, torch.from_numpy(places), 0.0)
+        try:
+            small = apply_merge(self.model, cut)
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                got = floating(small(*self.args, **self.kwargs))
+        except Exception:  # whatever a forward raises on a size that it does not expect
+            return False
+        expected = run(self.planner.symmetry.traced, plain, self.args, self.kwargs)
+        return alike(got, expected)
+
+
+def _alike(name: str) -> str:
+    """Names of layers of one kind are the same without their numbers."""
+    return re.sub(r"\d+", "*", name)
+
+
+def _subsets(numbers: Numbers) -> list[Numbers]:
+    """None, all, then fewer and fewer."""
+    few = numbers[:MOST]
+    inner = [c for k in range(len(few) - 1, 0, -1) for c in combinations(few, k)]
+    return [(), numbers, *inner] if numbers else [()]
+
+
+def _plan(plans: tuple[AxisPlan, ...], scaled: bool, attributes: Numbers) -> AxisPlan:
+    parts = list(map(_scaled, plans)) if scaled else list(plans)
+    return replace(join(parts), attributes=attributes)
+
+
+def _scaled(plan: AxisPlan) -> AxisPlan:
+    """Products of two values take on (width / size)^1/2, half of it on each side."""
+    if plan.kind != RANK or any(p.role == "in" for p in plan.places):
+        return plan
+    return replace(plan, turns=tuple(replace(t, power=0.25) for t in plan.turns))
