@@ -3,6 +3,9 @@
 python scripts/make_agents_table.py                                  # rewrite the tables
 python scripts/make_agents_table.py --from DIR/functional-table3.1.json   # take new numbers first
 python scripts/make_agents_table.py --check                          # exit 1 if they are out of date
+
+The verdicts on these numbers go to docs/measured/recipes too, of the table and of the four figures that show
+the same agents, decided by the claims of the recipes.
 """
 
 from __future__ import annotations
@@ -12,6 +15,10 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+
+from intertwine.recipes import Setting, agents, recipes
+from intertwine.recipes.claims import verdict_of
+from intertwine.recipes.pages import judge
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, MEASURED = DOCS / "agents.md", DOCS / "measured" / "agents.json"
@@ -59,6 +66,23 @@ def render(page: str) -> str:
     return f"{before}{START}\n{tables(measured)}{END}{after}"
 
 
+def judged(measured: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """File name -> the claims of a recipe on these numbers, as `make_reproduce_table.py --add` keeps them."""
+    found = {"functional-table3.1": agents.table_claims(measured, {"jsd": None, "spearman": None})}
+    for name, _, against, bottleneck in agents.PANELS:
+        label = next(k for k, value in agents.EXPERIMENTS.items() if value == bottleneck)
+        found[name] = agents.relation_claims(measured[label], against, bottleneck, None)
+    out = {}
+    for name, claims in found.items():
+        kept = judge(claims, Setting(measured["preset"]), agents.DIFFERS)
+        out[f"{name}.{measured['preset']}.json"] = {
+            "recipe": name, "source": recipes()[name].source, "verdict": str(verdict_of(kept)),
+            "claims": [claim.to_dict() for claim in kept], "preset": measured["preset"], "seconds": None,
+            "differs": agents.DIFFERS + agents.QUICK,
+        }  # fmt: skip
+    return out
+
+
 def main() -> int:
     """Rewrite the page, or check it."""
     parser = argparse.ArgumentParser(
@@ -74,11 +98,15 @@ def main() -> int:
         MEASURED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     page = PAGE.read_text(encoding="utf-8")
     fresh = render(page)
+    verdicts = judged(json.loads(MEASURED.read_text(encoding="utf-8")))
     if args.check:
         if fresh != page:
             print("docs/agents.md is out of date: python scripts/make_agents_table.py", file=sys.stderr)
         return int(fresh != page)
     PAGE.write_text(fresh, encoding="utf-8")
+    for name, found in verdicts.items():
+        path = DOCS / "measured" / "recipes" / name
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

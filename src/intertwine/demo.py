@@ -10,8 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intertwine import Symmetry, act, align, compare, interpolate, intertwiner, stitch, trace, verify
+from intertwine import (
+    Symmetry,
+    act,
+    align,
+    attribute,
+    compare,
+    dissect,
+    interpolate,
+    intertwiner,
+    stitch,
+    trace,
+    verify,
+)
 from intertwine.data import Dataset, evaluate, load_data
+from intertwine.data.shapes import shapes
 from intertwine.exploring import evaluate as draw
 from intertwine.exploring import function_distance, plane_through
 from intertwine.exploring.grid import Grid
@@ -19,9 +32,11 @@ from intertwine.merging.decide import Options, Planner
 from intertwine.merging.experiments import merge_curve
 from intertwine.report import demo_figures as figures
 from intertwine.report.align_page import equal_lines, line_figure, line_finding
+from intertwine.report.attribute_page import STYLE, class_cells
+from intertwine.report.dissect_page import example_cells
 from intertwine.report.explore_figures import contour_figure
 from intertwine.report.merge_figures import curve_figure
-from intertwine.report.page import Page
+from intertwine.report.page import Html, Page
 from intertwine.report.similarity_figures import comparison_heat_map, matched_curves
 from intertwine.report.stitch_figures import penalty_curves
 from intertwine.report.symmetry_page import add_symmetry
@@ -68,13 +83,14 @@ class Story:
 
 
 def run_demo(out: str | Path, tell: Callable[[str], None] = lambda text: None) -> list[Statement]:
-    """Inspect, prove, act, merge, compare, align, walk, stitch, explore; write the page; the summary."""
+    """A chapter a verb, from inspecting to exploring; write the page; the summary."""
     tell("inferring and proving the symmetries")
     data = load_data("digits", split="test")
     model, twin = _trained(0), _trained(1)
     page = Page(f"intertwine: what {MODEL} is, up to what does not matter")
     story = Story(tell, page, data, model, twin, trace(model, data.images[:2]))
-    chapters = (_inspect, _act, _merge, _compare, _align, _walk, _stitch, _explore, _activate)
+    chapters = (_inspect, _act, _merge, _compare, _align, _walk, _stitch, _attribute, _dissect, _explore,
+                _activate)  # fmt: skip
     for chapter in chapters:
         chapter(story)
     page.section("With your own model", "The same on the command line; net.py has a function make().")
@@ -202,6 +218,43 @@ def _stitch(story: Story) -> None:
         "reorder and rescale, and any 1x1 map. What is lost says how much of the features is shared.",
     )
     story.page.figure(penalty_curves(found), "Points of accuracy that are lost by a cut after each layer.")
+
+
+def _attribute(story: Story) -> None:
+    story.tell("asking what alike features see")
+    found = attribute(story.model, story.data.take(256), "features.3", by="ward", beta=0.5, classes=1)
+    (view,) = found.classes
+    story.note("attributions of alike features, and of random ones: correlation",
+               f"{view.heat.members:.2f} and {view.heat.random:.2f}")  # fmt: skip
+    story.page.section(
+        "What alike features see",
+        f"{len(view.members)} features of one axis that merging would take for one, the digits that excite "
+        "them most, and what in these does (guided backpropagation). Their attributions correlate by "
+        f"{view.heat.members:.2f}; those of random features of the axis by {view.heat.random:.2f} ± "
+        f"{view.heat.spread:.2f}.",
+    )
+    story.page.text(Html(STYLE + class_cells(found, view, None)))
+
+
+def _dissect(story: Story) -> None:
+    story.tell("looking for units that detect a concept")
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 30 * 30, 2))
+    concepts = shapes(60, 32)
+    by_group = dissect(net, concepts, "1", rotate="group", examples=1)
+    turned = dissect(net, concepts, "1", rotate="orthogonal", powers=(1.0,), examples=0)
+    own, moved = by_group.readings
+    same = sorted(own.iou) == sorted(moved.iou)
+    counts = [len(reading.detectors) for reading in (own, moved, *turned.readings)]
+    story.note("units that detect a concept: own basis, its group, a rotation", ", ".join(map(str, counts)))
+    story.page.section(
+        "Which basis is special",
+        "Sixteen random filters and a ReLU look at generated pictures of which every colour, part and object "
+        f"is known. {counts[0]} of them detect a concept. Moved by the layer's own group, {counts[1]} do, "
+        f"{'with the same overlaps to the last bit' if same else 'with other overlaps'}; read along rotated "
+        f"directions, {counts[2]}: a rotation does not pass through a ReLU.",
+    )
+    story.page.text(Html(example_cells(own)))
 
 
 def _explore(story: Story) -> None:

@@ -59,7 +59,7 @@ def dissect(
     for every alpha of `powers` and `draws` uniform Q; "group" by random elements of the layer's own inferred
     group. inside: also the last value inside the residual block that `at` ends. One forward pass serves all
     bases: activations are kept in memory, or in a temporary file where they exceed `memory` bytes. examples:
-    how many of the best units are shown with their images, in the first, middle and last basis.
+    how many of the best units are shown with their images, in the first, middle and last basis of a draw.
 
     >>> from intertwine.data.concepts import load_concepts
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 2)).eval()
@@ -151,7 +151,8 @@ def _read(
                 count.add(store.maps(one), level, marked, size)
         if progress is not None:
             progress(0)
-    shown = {0, len(turns) // 2, len(turns) - 1} if examples else set()
+    once = [k for k, turn in enumerate(turns) if turn.draw == 0]
+    shown = {once[0], once[(len(once) - 1) // 2], once[-1]} if examples else set()
     readings = []
     for k, (turn, level, count) in enumerate(zip(turns, levels, counts, strict=True)):
         best = count.iou(area).max(1)

@@ -60,13 +60,13 @@ class Geodesic:
 
     def power(self, alpha: float) -> np.ndarray:
         """Q^alpha."""
-        turned = np.eye(len(self.basis))
+        turned = self.basis.copy()
         if self.planes:
             first, second = np.array(self.planes).T
             cosine, sine = np.cos(alpha * self.angles), np.sin(alpha * self.angles)
-            turned[first, first] = turned[second, second] = cosine
-            turned[second, first], turned[first, second] = sine, -sine
-        result: np.ndarray = self.basis @ turned @ self.basis.T
+            one, other = self.basis[:, first], self.basis[:, second]
+            turned[:, first], turned[:, second] = cosine * one + sine * other, cosine * other - sine * one
+        result: np.ndarray = turned @ self.basis.T
         return result
 
 

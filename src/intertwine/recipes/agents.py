@@ -7,6 +7,7 @@ where they were stopped.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from intertwine.comparing.statistics import Interval
 
 BOTTLENECK = 8
+EXPERIMENTS: dict[str, int | None] = {"agents": None, "agents with bottleneck": BOTTLENECK}
 # Table 3.1 of the source: Spearman correlation of CKA with JSD, and with the Spearman correlation of outputs.
 SOURCE: dict[str, dict[Against, float]] = {
     "classifiers": {"jsd": -0.75, "spearman": 0.703},
@@ -46,13 +48,13 @@ SCALES = {
     "quick": Scale({5: 24_576, 6: 36_864}, 6, 8, (5, 6)),
     "paper": Scale({5: 40_960, 6: 61_440, 8: 122_880, 16: 409_600}, 8, 10, (5, 6, 8)),
 }
-_DIFFERS = (
+DIFFERS = (
     "The source does not say how many agents it has, at which stages of training, how long rollouts are, nor "
     "what the bottleneck's nonlinearity is. Here agents are snapshots at even distances, the untrained one "
     "among them, all pairs count, each policy gives 500 states of 20 rollouts, and the bottleneck is linear. "
     "The source leaves out agents with detours on its larger grids; here all are kept."
 )
-_QUICK = " Grids of 5 and 6 only."
+QUICK = " Grids of 5 and 6 only."
 
 
 def grid(size: int) -> str:
@@ -79,12 +81,24 @@ def compare_agents(folder: Path, quick: bool, bottleneck: int | None, progress: 
     return compare(zoo, tests, bottleneck=bottleneck, trained=trained, progress=progress)
 
 
-def slope_spread(comparison: AgentComparison, bottleneck: int | None, against: Against) -> float | None:
+def average(
+    found: Mapping[str, Any], bottleneck: int | None, against: Against, between: bool = False
+) -> Interval | None:
+    """The mean of rho over panels, from the plain data of a comparison."""
+    from intertwine.comparing.statistics import Interval
+
+    key = (bottleneck, against, between)
+    rho = next((a["rho"] for a in found["averages"]
+                if (a["bottleneck"], a["against"], a["different seeds only"]) == key), None)  # fmt: skip
+    return Interval(**rho) if isinstance(rho, dict) else rho
+
+
+def slope_spread(found: Mapping[str, Any], bottleneck: int | None, against: Against) -> float | None:
     """Standard deviation of the slopes of all panels, in units of their mean: 0 if they are all the same."""
     import numpy as np
 
-    trends = [panel.trend(against) for panel in comparison.of(bottleneck)]
-    slopes = [trend.slope.value for trend in trends if trend is not None]
+    panels = [panel for panel in found["panels"] if panel["bottleneck"] == bottleneck]
+    slopes = [panel[against]["slope"]["value"] for panel in panels if panel[against] is not None]
     return float(np.std(slopes) / abs(np.mean(slopes))) if len(slopes) > 1 else None
 
 
@@ -107,34 +121,38 @@ def relation_of_agents(
     """Figures 3.6 (JSD) and A1 (Spearman), with the bottleneck 3.8 and A2."""
     from intertwine.agents.figures import AXES, panel_rows, relation_panels
 
-    quick = setting.quick
-    found = compare_agents(folder, quick, bottleneck, progress)
-    mean = found.mean_rho(bottleneck, against)
-    between = found.mean_rho(bottleneck, against, between=True)
-    source = SOURCE["agents" if bottleneck is None else "agents with bottleneck"][against]
-    spread, width = slope_spread(found, bottleneck, against), cka_range(found, against)
-    title = AXES[against][0]
-    claims = [
-        number(f"rho of CKA and {against}, mean of the panels", source, mean),
-        number("the same, without pairs of stages of one seed (ours)", source, between),
-        holds("deviation of the slopes of the panels, of their mean", "the slope of the best fit line is "
-              "not constant "
-              "across the plots" if bottleneck is None else "more consistent slopes across plots (see "
-                  "table 3.1)",
-              "-" if spread is None else f"{spread:.0%}", "more than 10 %" if bottleneck is None else
-              "tested in table 3.1, which has both", None if spread is None or bottleneck else spread > 0.1),
-        holds(f"how far apart the CKA of pairs of almost the same {against} are, 90 % of them",
-            "many points with the "
-              "same JSD and different CKA, and vice versa", "-" if width is None else f"{width:.2f}",
-              "more than 0.1",
-              None if width is None else width > 0.1),
-    ]  # fmt: skip
-    caption = f"CKA of features against {title}; {claims[0].here} (source {source})."
+    found = compare_agents(folder, setting.quick, bottleneck, progress)
+    facts, title = found.to_dict(), AXES[against][0]
+    claims = relation_claims(facts, against, bottleneck, cka_range(found, against))
+    caption = f"CKA of features against {title}; {claims[0].here} (source {claims[0].source})."
     return write_outcome(
         folder, name, f"CKA of features against {title}", {caption: relation_panels(found.panels, against)},
-        setting=setting, tables={"Panels": panel_rows(found)}, facts=found.to_dict(), claims=claims,
-        differs=_DIFFERS + (_QUICK if quick else ""),
+        setting=setting, tables={"Panels": panel_rows(found)}, facts=facts, claims=claims,
+        differs=DIFFERS + (QUICK if setting.quick else ""),
     )  # fmt: skip
+
+
+def relation_claims(
+    facts: Mapping[str, Any], against: Against, bottleneck: int | None, width: float | None
+) -> list[Claim]:
+    """What the source says of one figure, on the plain data of a comparison; width: see `cka_range`."""
+    source = SOURCE["agents" if bottleneck is None else "agents with bottleneck"][against]
+    spread = slope_spread(facts, bottleneck, against)
+    return [
+        number(f"rho of CKA and {against}, mean of the panels", source,
+               average(facts, bottleneck, against)),
+        number("the same, without pairs of stages of one seed (ours)", source,
+               average(facts, bottleneck, against, between=True)),
+        holds("deviation of the slopes of the panels, of their mean", "the slope of the best fit line is "
+              "not constant across the plots" if bottleneck is None else "more consistent slopes across "
+              "plots (see table 3.1)", "-" if spread is None else f"{spread:.0%}",
+              "more than 10 %" if bottleneck is None else "tested in table 3.1, which has both",
+              None if spread is None or bottleneck else spread > 0.1),
+        holds(f"how far apart the CKA of pairs of almost the same {against} are, 90 % of them",
+              "many points with the same JSD and different CKA, and vice versa",
+              "-" if width is None else f"{width:.2f}", "more than 0.1",
+              None if width is None else width > 0.1),
+    ]  # fmt: skip
 
 
 def architectures(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
@@ -167,16 +185,13 @@ def table(name: str, folder: Path, setting: Setting, progress: Progress) -> Outc
 
     quick = setting.quick
     classifiers = trends(find_relation(folder, quick, progress))
-    means: dict[str, dict[Against, Interval | None]] = {"classifiers": classifiers}
     facts: dict[str, Any] = {}
-    spreads: list[float | None] = []
     panels = []
-    for label, bottleneck in (("agents", None), ("agents with bottleneck", BOTTLENECK)):
+    for label, bottleneck in EXPERIMENTS.items():
         found = compare_agents(folder, quick, bottleneck, progress)
-        means[label] = {against: found.mean_rho(bottleneck, against) for against in AGAINST}
         facts[label] = found.to_dict()
-        spreads.append(slope_spread(found, bottleneck, "jsd"))
         panels += panel_rows(found)
+    means = mean_rhos(facts, classifiers)
     rows = [
         {
             "experiment": label,
@@ -185,28 +200,44 @@ def table(name: str, folder: Path, setting: Setting, progress: Progress) -> Outc
         }
         for label, found in means.items()
     ]
-    claims = [
-        number(f"{label}: rho of CKA and {against}", SOURCE[label][against], found[against])
-        for label, found in means.items() for against in AGAINST
-    ]  # fmt: skip
-    claims += [_stronger(means, against) for against in AGAINST]
-    claims.append(
-        holds("deviation of the slopes (JSD), of their mean: with the bottleneck, without", "The best fit "
-              "lines have "
-              "more consistent slopes", "-" if None in spreads else f"{spreads[1]:.0%}, {spreads[0]:.0%}",
-              "smaller with it",
-              None if spreads[0] is None or spreads[1] is None else spreads[1] < spreads[0])
-    )  # fmt: skip
+    claims = table_claims(facts, classifiers)
     facts["rows"] = rows
     return write_outcome(
         folder, name, "representation and function: three experiments", {},
         setting=setting, tables={"Correlations, mean over panels": rows, "Panels of agents": panels},
         facts=facts,
-        claims=claims, differs=f"{QUICK_CLASSIFIERS} {_DIFFERS}{_QUICK}" if quick else _DIFFERS,
+        claims=claims, differs=f"{QUICK_CLASSIFIERS} {DIFFERS}{QUICK}" if quick else DIFFERS,
     )  # fmt: skip
 
 
-def _stronger(means: dict[str, dict[Against, Interval | None]], against: Against) -> Claim:
+Means = dict[str, dict["Against", "Interval | None"]]
+
+
+def mean_rhos(facts: Mapping[str, Any], classifiers: dict[Against, Interval | None]) -> Means:
+    """Experiment -> measure -> the mean of rho."""
+    of_agents: Means = {
+        label: {against: average(facts[label], bottleneck, against) for against in SOURCE[label]}
+        for label, bottleneck in EXPERIMENTS.items()
+    }
+    return {"classifiers": classifiers, **of_agents}
+
+
+def table_claims(facts: Mapping[str, Any], classifiers: dict[Against, Interval | None]) -> list[Claim]:
+    """What the source says of Table 3.1, on the plain data of both comparisons."""
+    means = mean_rhos(facts, classifiers)
+    plain, narrow = (slope_spread(facts[label], b, "jsd") for label, b in EXPERIMENTS.items())
+    return [
+        *(number(f"{label}: rho of CKA and {against}", SOURCE[label][against], found[against])
+          for label, found in means.items() for against in found),
+        *(_stronger(means, against) for against in means["agents"]),
+        holds("deviation of the slopes (JSD), of their mean: with the bottleneck, without", "The best fit "
+              "lines have more consistent slopes", "-" if plain is None or narrow is None
+              else f"{narrow:.0%}, {plain:.0%}", "smaller with it",
+              None if plain is None or narrow is None else narrow < plain),
+    ]  # fmt: skip
+
+
+def _stronger(means: Means, against: Against) -> Claim:
     """Whether the bottleneck strengthens the relation: undecided where the intervals overlap."""
     without, narrow = means["agents"][against], means["agents with bottleneck"][against]
     what, sentence = f"the bottleneck strengthens the relation with {against}", "the bottleneck improves"
@@ -220,7 +251,7 @@ def _stronger(means: dict[str, dict[Against, Interval | None]], against: Against
     )
 
 
-_PANELS: tuple[tuple[str, str, Against, int | None], ...] = (
+PANELS: tuple[tuple[str, str, Against, int | None], ...] = (
     ("functional-fig3.6", "figure 3.6", "jsd", None),
     ("functional-fig3.8", "figure 3.8", "jsd", BOTTLENECK),
     ("functional-figA1", "appendix, figure 1", "spearman", None),
@@ -234,7 +265,7 @@ RECIPES = (
             f"source 003, {where}",
             partial(relation_of_agents, against, bottleneck, name),
         )
-        for name, where, against, bottleneck in _PANELS
+        for name, where, against, bottleneck in PANELS
     ),
     *(
         Reproduction(name, title, f"source 003, {where}", partial(make, name))

@@ -76,20 +76,25 @@ def holds(
 
 def number(
     what: str, said: float, found: Interval | float | None, *, source: str = "", within: float = 0.0,
-    unit: str = "", why: str = "", anywhere: bool = False,
+    factor: float | None = None, unit: str = "", why: str = "", anywhere: bool = False,
 ) -> Claim:  # fmt: skip
     """A number of the source: it lies in our interval (or within `within` of our number), or only in sign.
+
+    factor: for a quantity that cannot be negative, whose sign says nothing: in kind within this factor.
 
     >>> from intertwine.comparing.statistics import Interval
     >>> number("rho", -0.72, Interval(-0.5, -0.6, -0.4)).verdict.value
     'agrees in kind'
     >>> number("rho", 0.58, Interval(0.5, -0.1, 0.7)).here, number("rho", 0.58, None).verdict.value
     ('0.5 [-0.1, 0.7]: the interval holds 0', 'not run')
+    >>> number("JSD", 0.29, 0.51, within=0.05, factor=1.5).verdict.value
+    'not reproduced'
     """
     source = source or f"{said:g}{unit}"
-    test = f"{said:g} lies in the interval; in kind: the sign, and the interval holds no 0"
+    kind = "the sign" if factor is None else f"within a factor of {factor:g}"
+    test = f"{said:g} lies in the interval; in kind: {kind}, and the interval holds no 0"
     if isinstance(found, (int, float)):
-        test = f"{said:g} within {within:g}; in kind: the sign"
+        test = f"{said:g} within {within:g}; in kind: {kind}"
     if found is None or math.isnan(_value(found)):
         return Claim(what, source, "-", test, Verdict.NOT_RUN, anywhere=anywhere)
     value, low, high = _value(found), _low(found, within), _high(found, within)
@@ -102,6 +107,8 @@ def number(
         text, verdict = f"{text}: the opposite sign", Verdict.NOT_REPRODUCED
     elif low <= said <= high:
         verdict = Verdict.AGREES
+    elif factor is not None and not said / factor <= value <= said * factor:
+        verdict = Verdict.NOT_REPRODUCED
     else:
         text = f"{text}: {'weaker' if abs(value) < abs(said) else 'stronger'} than the source"
     why = why if verdict == Verdict.NOT_REPRODUCED else ""

@@ -195,7 +195,7 @@ def matrices(name: str, folder: Path, setting: Setting, progress: Progress) -> O
     figures, same, other = {}, [], []
     for data in world.images:
         grid = similarity_matrix({n: features[data, n] for n in names})
-        figures[f"CKA, tested on {data}"] = heat_map(grid, names, names)
+        figures[f"CKA, tested on {data}"] = heat_map(grid, names, names, row_title="net", column_title="net")
         task = np.array([n.split("_")[0] for n in names])
         trained = np.outer(task != "random", task != "random") & ~np.eye(len(names), dtype=bool)
         together = task[:, None] == task[None, :]

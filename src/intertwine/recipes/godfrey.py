@@ -7,8 +7,10 @@ quick: narrow nets on scikit-learn's digits, trained in seconds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +39,7 @@ TRAINED = {"myrtle": TINY10, "resnet20-pad": RESNET20}
 # How many images are stitched or measured on, by preset: (training, test).
 IMAGES: dict[str, tuple[int, int | None]] = {
     "quick": (1000, None),
-    "cifar": (1000, 1000),
+    "cifar": (500, 500),
     "paper": (50_000, None),
 }
 NETS = {"quick": 3, "cifar": 10}
@@ -50,17 +52,24 @@ class Seeds:
     nets: list[nn.Module]
     train: Dataset
     test: Dataset
-    what: str
+    kind: str
+    pattern: str = ""  # of the layers that are looked at, where not all are
 
     @property
+    def what(self) -> str:
+        """How many of what."""
+        return f"{len(self.nets)} {self.kind}"
+
+    @cached_property
     def layers(self) -> list[str]:
         """The values after activations, which the source cuts at."""
         from intertwine import trace
 
         values = trace(self.nets[0], self.test.images[:2]).values.by_input
-        return [v.name for v in values if v.is_layer and v.family == "pointwise"]
+        found = [v.name for v in values if v.is_layer and v.family == "pointwise"]
+        return [name for name in found if re.search(self.pattern, name)]
 
-    @property
+    @cached_property
     def inside(self) -> dict[str, bool]:
         """Layer -> whether it lies inside a residual block."""
         from intertwine.symmetry.surgery import Surgeon
@@ -84,16 +93,16 @@ def load_seeds(model: str, count: int, folder: Path, setting: Setting, progress:
         parts = [
             load_images(setting, how.normalize, n, split=s) for s, n in (("train", train), ("test", test))
         ]
-        return Seeds(nets, parts[0], parts[1], f"{len(nets)} {how.model} on CIFAR-10, trained by others")
+        return Seeds(nets, parts[0], parts[1], f"{how.model} on CIFAR-10, trained by others")
     net = SMALL[model] if setting.quick else paper_net(model)
     splits = load_net_data(net)
     total = min(count, NETS["quick"]) if setting.quick else count
     nets = [train_net(net, splits, folder, seed, progress)[0] for seed in range(total)]
-    what = f"{total} {net.model} on {net.data}"
+    kind = f"{net.model} on {net.data}"
     if setting.quick:
-        what = f"{total} {net.model} of width {net.options['width']} on digits of 8x8 pixels"
+        kind = f"{net.model} of width {net.options['width']} on digits of 8x8 pixels"
     return Seeds(
-        nets, splits.train.take(train), splits.test if test is None else splits.test.take(test), what
+        nets, splits.train.take(train), splits.test if test is None else splits.test.take(test), kind
     )
 
 

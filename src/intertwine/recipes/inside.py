@@ -1,8 +1,8 @@
 """Figures 5b, 8 and 9 of Iterative Feature Merging (source 000): what classes of equivalent features see.
 
-paper: a VGG16 trained on CIFAR-10, its weights read where they are and trained where they are not. quick: the
-shipped VGG of the digits. The classes are those of Ward's merging: on the trained VGG16 the source's distance
-lumps small features into one class, whose members agree no better than random ones (a row of the table).
+paper: a VGG16 trained here on CIFAR-10. cifar: one that others trained. quick: the shipped VGG of the digits.
+The classes are those of Ward's merging: on the trained VGG16 the source's distance lumps small features into
+one class, whose members agree no better than random ones (a row of the table).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intertwine.recipes import Outcome, Progress, Reproduction, Setting
+from intertwine.recipes import PRESETS, Outcome, Progress, Reproduction, Setting
+from intertwine.recipes.cifar import load_checkpoint, load_images
 from intertwine.recipes.claims import Claim, holds
 from intertwine.recipes.pages import add_verdict, judge
 
@@ -22,10 +23,7 @@ if TYPE_CHECKING:
     from intertwine.data import Dataset
     from intertwine.inside import Attribution
 
-WEIGHTS = tuple(
-    f"{folder}/vgg16-cifar10.safetensors" for folder in ("data/checkpoints", "../shared/data/checkpoints")
-)
-_IMAGES = 1000
+IMAGES = {"cifar": 300, "paper": 1000}
 
 
 @dataclass(frozen=True)
@@ -41,24 +39,24 @@ PAPER = {"5b": ("truck",), "9": ("ship",), "8": ("horse", "cat", "dog")}
 QUICK = {"5b": ("3",), "9": ("6",), "8": ("6", "8", "0")}
 
 
-def load_subject(folder: Path, quick: bool, progress: Progress) -> tuple[nn.Module, Dataset, str, str]:
+def load_subject(
+    folder: Path, setting: Setting, progress: Progress
+) -> tuple[nn.Module, Dataset, str, str]:
     """The net, its test images, how they are normalised, and where its weights come from."""
     from intertwine import zoo
     from intertwine.data import load_data
     from intertwine.recipes.nets import Net, load_net_data, train_net
-    from intertwine.training.data import find_cifar10
 
-    if quick:
+    if setting.quick:
         net = zoo.load_weights(zoo.build("digits-vgg"), zoo.checkpoint("digits-vgg", 0))
         return net.eval(), load_data("digits"), "none", "shipped with the package"
-    found = next((path for path in map(Path, WEIGHTS) if path.is_file()), None)
-    if found is not None:
-        data = load_data(f"parquet:{find_cifar10() / 'test.parquet'}", normalize="cifar10", limit=_IMAGES)
-        return zoo.load_weights(zoo.build("vgg16"), found).eval(), data, "cifar10", found.name
+    if setting.preset == "cifar":
+        data = load_images(setting, "cifar10", IMAGES["cifar"])
+        return load_checkpoint(setting, "vgg16-cifar10"), data, "cifar10", "vgg16-cifar10, trained by others"
     source = Net("vgg16", "cifar10", "ifm")
     splits = load_net_data(source)
     model, run = train_net(source, splits, folder, 0, progress)
-    return model, splits.test.take(_IMAGES), "cifar10", f"trained here ({run.name})"
+    return model, splits.test.take(IMAGES["paper"]), "cifar10", f"trained here ({run.name})"
 
 
 def _selective(result: Attribution, labels: tuple[str, ...]) -> list[int]:
@@ -82,7 +80,7 @@ def see(name: str, figure: str, folder: Path, setting: Setting, progress: Progre
     from intertwine.report.pixels import png
 
     quick = setting.quick
-    net, data, normalize, origin = load_subject(folder, quick, progress)
+    net, data, normalize, origin = load_subject(folder, setting, progress)
     labels = (QUICK if quick else PAPER)[figure]
     scene = Scene("features.7", 0.5, labels) if quick else Scene("features.20", 0.3, labels)
     progress(0, 3, "finding classes")
@@ -101,7 +99,7 @@ def see(name: str, figure: str, folder: Path, setting: Setting, progress: Progre
     lump = _source_class(net, data, scene.axis)
     statistics = parse_normalize(normalize)
     page = attribute_page(result, statistics=statistics, facts={"weights": origin, "data": data.name})
-    differs = _differs(quick, scene)
+    differs = _differs(setting, scene)
     claims = judge(_claims(result, labels, lump, figure), setting, differs)
     add_verdict(page, claims, differs)
     page.lead()
@@ -186,17 +184,19 @@ def _claims(
     return tuple(found)
 
 
-def _differs(quick: bool, scene: Scene) -> str:
+def _differs(setting: Setting, scene: Scene) -> str:
     common = (
         f"Classes are found by Ward's merging up to beta {scene.beta:g} on {scene.axis}; those shown are "
         "the ones that the labels excite most against all labels, picked by that number and not by eye. "
         "What a class stands for in words is left to the reader."
     )
-    return common + (" Digits of 8x8 pixels and the shipped VGG, not CIFAR-10 and VGG16." if quick else "")
+    other = {"quick": " Digits of 8x8 pixels and the shipped VGG, not CIFAR-10 and VGG16.",
+             "cifar": f" A VGG16 that others trained, {IMAGES['cifar']} test images."}  # fmt: skip
+    return common + other.get(setting.preset, "")
 
 
 RECIPES = tuple(
-    Reproduction(name, title, f"source 000, figure {name[7:]}", partial(see, name, name[7:]))
+    Reproduction(name, title, f"source 000, figure {name[7:]}", partial(see, name, name[7:]), presets=PRESETS)
     for name, title in (
         ("ifm-fig5b", "what three classes of features see in inputs of one label"),
         ("ifm-fig8", "what one class of features sees across labels"),

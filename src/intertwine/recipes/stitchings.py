@@ -26,7 +26,8 @@ KINDS = {
 }
 # lambda of the lasso; the source has 0.001, 0.01 and 0.1, more of them say what a lasso costs at a sparsity
 LASSOS = {"quick": ("0.3", "0.1", "0.03", "0.01", "0.001"), "paper": ("0.3", "0.1", "0.03", "0.01", "0.001")}
-STITCHED = {"cifar": 4}  # of the nets there: six pairs
+# Of the nets there, three pairs, cut at every second activation, or in the second block of each stage.
+STITCHED, CUT_AT = {"cifar": 3}, {"tiny10": r"relu_[1357]$", "resnet20": r"\.1\."}
 SLOPES = {"quick": (1e-2, 0.5, 1.0)}
 TUNED = {"quick": 15}
 TABLE3 = dict(
@@ -40,7 +41,11 @@ HOW = (
 
 
 def _some(seeds: Seeds, setting: Setting) -> Seeds:
-    return replace(seeds, nets=seeds.nets[: STITCHED.get(setting.preset, len(seeds.nets))])
+    """What a stitch, which is trained, can be afforded for in minutes."""
+    if setting.preset not in STITCHED:
+        return seeds
+    pattern = CUT_AT[seeds.kind.split()[0]]
+    return replace(seeds, nets=seeds.nets[: STITCHED[setting.preset]], pattern=pattern)
 
 
 def _differs(seeds: Seeds, model: str, pairs: int) -> str:
@@ -49,6 +54,7 @@ def _differs(seeds: Seeds, model: str, pairs: int) -> str:
         f"{HOW}; {len(seeds.train):,} training images (the source: 50,000); {seeds.what}, {count} pairs "
         f"of them "
         f"with intervals over nets (the source: {pairs} pairs of {model} on CIFAR-10)."
+        + (" Not every activation is cut at." if seeds.pattern else "")
     )
 
 
@@ -70,9 +76,10 @@ def stitching(
 
     found = Pairs.measured(seeds, measure)
     claims = _plain_claims(found) if model == "myrtle" else _residual_claims(found, model, accuracies)
+    marks = "; *: inside a residual block" if any(found.inside.values()) else ""
     return write_outcome(
-        folder, name, title,
-        {"Penalty after training; 95 % intervals over networks; *: inside a residual block":
+        folder, name, f"stitching penalties of {seeds.what}",
+        {f"Penalty after training; 95 % intervals over {len(seeds.nets)} networks{marks}":
          found.figure("cut after", "penalty, points of accuracy")},
         setting=setting, tables={"Penalties": found.rows()}, claims=claims,
         facts={"networks": len(seeds.nets), "pairs": len(accuracies), "accuracy": float(np.mean(accuracies))},
@@ -182,13 +189,14 @@ def chosen_alpha(
     grid = sorted({a for found_here in alphas.values() for a in found_here})
     counts = {layer: [alphas[layer].count(a) for a in grid] for layer in cuts}
     figures: dict[str, Any] = {
-        "13": {"Penalty of group stitches; 95 % intervals over networks":
+        "13": {f"Penalty of group stitches; 95 % intervals over {len(seeds.nets)} networks":
                found.figure("cut after", "penalty, points of accuracy")},
-        "14": {"How often each alpha was chosen, by layer":
+        "14": {f"How often each alpha was chosen, by layer; {len(alphas[cuts[0]])} pairs of networks":
                bars(counts, [f"{a:g}" for a in grid], x_title="alpha", y_title="pairs of networks")},
     }[show]  # fmt: skip
     return write_outcome(
-        folder, name, title, figures, setting=setting, tables={"Penalties": found.rows()}, claims=claims,
+        folder, name, f"{title}, {seeds.what}", figures, setting=setting,
+        tables={"Penalties": found.rows()}, claims=claims,
         facts={"alphas": alphas, "networks": len(seeds.nets)},
         differs=_differs(seeds, "myrtle", 32) + " The stitch of the chosen alpha is trained again on all "
         "training images; the source keeps the one that was trained on four fifths.",
@@ -251,7 +259,8 @@ def sparse_stitching(name: str, title: str, folder: Path, setting: Setting, prog
     figure = scatter(groups, x_title="sparsity (eq. D.1)", y_title="penalty, points of accuracy")
     pairs = len(next(iter(points["group"].values())))
     return write_outcome(
-        folder, name, title, {f"One point a layer and a kind, mean over {pairs} pairs": figure},
+        folder, name, f"{title}, {seeds.what}",
+        {f"One point a layer and a kind, mean over {pairs} pairs": figure},
         setting=setting, claims=claims, tables={"At the sparsity of the group": found.rows()},
         facts={"pairs": pairs}, differs=_differs(seeds, "myrtle", 32) + " Lasso maps are trained by "
             "proximal steps, "
@@ -354,8 +363,9 @@ def slopes(name: str, title: str, folder: Path, setting: Setting, progress: Prog
     ]  # fmt: skip
     if setting.own:
         claims += [
-            number(f"accuracy at slope {s:g}, %", said, mean_interval([100 * a for a in accuracy[s]]))
+            number(f"accuracy at slope {s:g}, %", said, mean_interval(percent), factor=1.1)
             for s, said in TABLE3.items()
+            if (percent := [100 * a for a in accuracy[s]])
         ]
     rows = [
         {"slope": s, "its group": groups[s], "accuracy, %": 100 * float(np.mean(accuracy[s]))}

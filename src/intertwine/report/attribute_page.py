@@ -18,7 +18,7 @@ COLUMNS = [
     "correlation of attributions", "of random classes ", "most excited by",
 ]  # fmt: skip
 _WIDTH = 112
-_STYLE = (
+STYLE = (
     "<style>.cells{display:flex;flex-wrap:wrap;gap:14px;margin:8px 0 12px}.cell{font-size:12.5px;"
     "color:#5b6675}.cell img{display:block;margin-bottom:3px}.word{padding:2px 1px;border-radius:3px;"
     "white-space:pre-wrap;font-family:ui-monospace,monospace}summary{cursor:pointer}</style>"
@@ -73,7 +73,7 @@ def attribute_page(
     page.table(COLUMNS, class_rows(result))
     for k, view in enumerate(result.classes):
         page.section(f"Class {k}: {len(view.members)} feature{'s' if len(view.members) > 1 else ''}")
-        page.text(Html(_STYLE + class_cells(result, view, statistics)))
+        page.text(Html(STYLE + class_cells(result, view, statistics)))
         if view.incomplete is not None:
             page.text(
                 f"Integrated gradients miss F(x) - F(0) by at most {view.incomplete:.2%} of their sizes."

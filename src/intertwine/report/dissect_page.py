@@ -72,36 +72,46 @@ def share_figure(curves: Mapping[str, Sequence[tuple[float, float, float]]]) -> 
     return figure
 
 
-def category_figure(readings: Mapping[str, Reading], *, unique: bool = True) -> Figure:
+def category_figure(counts: Mapping[str, Mapping[str, float]], what: str) -> Figure:
     """Figs. 18, 20, 22, 24: distinct concepts (or units) by category, a stacked bar for each basis."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    counts = {n: r.concepts_by_category() if unique else r.units_by_category() for n, r in readings.items()}
     kinds = list(dict.fromkeys(kind for found in counts.values() for kind in found))
     for kind in sorted(kinds, key=lambda k: list(COLOURS).index(k) if k in COLOURS else 99):
         heights = [found.get(kind, 0) for found in counts.values()]
         figure.add_bar(x=list(counts), y=heights, name=kind, marker_color=COLOURS.get(kind, "#8896a5"))
-    figure.update_layout(
+    return figure.update_layout(
         template="plotly_white", height=380, barmode="stack", margin={"l": 10, "r": 10, "t": 30, "b": 40},
-        yaxis_title="distinct concepts" if unique else "interpretable units",
+        xaxis_title="basis", yaxis_title=what,
     )  # fmt: skip
-    return figure
 
 
-def concept_figure(reading: Reading) -> Figure:
-    """The concepts of one basis, a bar each, coloured by category."""
+def concept_figure(detected: Mapping[str, float], kinds: Mapping[str, str]) -> Figure:
+    """The concepts of one basis, a bar each, coloured by category (concept -> category in `kinds`)."""
     import plotly.graph_objects as go
 
-    detected = reading.detected()
-    kind = dict(zip(reading.names, reading.categories, strict=True))
-    figure = go.Figure(go.Bar(
-        x=list(detected), y=list(detected.values()),
-        marker_color=[COLOURS.get(kind[n], "#8896a5") for n in detected],
-    ))  # fmt: skip
+    figure = go.Figure()
+    for kind in dict.fromkeys(kinds[name] for name in detected):
+        chosen = [name for name in detected if kinds[name] == kind]
+        colour = COLOURS.get(kind, "#8896a5")
+        figure.add_bar(x=chosen, y=[detected[n] for n in chosen], name=kind, marker_color=colour)
     return figure.update_layout(
-        template="plotly_white", height=300, margin={"l": 10, "r": 10, "t": 30, "b": 40}, yaxis_title="units"
-    )
+        template="plotly_white", height=300, margin={"l": 10, "r": 10, "t": 30, "b": 40}, yaxis_title="units",
+        xaxis={"title": "concept", "categoryorder": "array", "categoryarray": list(detected)},
+    )  # fmt: skip
+
+
+def example_grid(readings: Sequence[Reading], *, enlarge: int = 1) -> np.ndarray:
+    """Figs. 21, 23, 25 as one picture: a row a unit with its images, a gap between bases."""
+    rows = []
+    for reading in readings:
+        for found in reading.examples:
+            cells = [spotlight(_shown(i), m) for i, m in zip(found.images, found.masks, strict=True)]
+            padded = [np.pad(cell, ((1, 1), (1, 1), (0, 0)), constant_values=255) for cell in cells]
+            rows.append(np.concatenate(padded, 1))
+        rows.append(np.full((6, rows[-1].shape[1], 3), 255, np.uint8))
+    return np.concatenate(rows[:-1], 0).repeat(enlarge, 0).repeat(enlarge, 1)
 
 
 def example_cells(reading: Reading) -> str:
@@ -142,7 +152,9 @@ def dissect_page(result: Dissection, *, facts: Mapping[str, Any] | None = None) 
     for layer in layers:
         first = {basis_name(r): r for r in result.of(layer) if r.draw == 0}
         page.section(f"{layer}: concepts by category")
-        page.figure(category_figure(first), "Distinct concepts that some unit detects.")
+        counts = {name: reading.concepts_by_category() for name, reading in first.items()}
+        shown = category_figure(counts, "distinct concepts")
+        page.figure(shown, "Distinct concepts that some unit detects.")
         for name, reading in first.items():
             if reading.examples:
                 page.text(f"Best units, basis: {name}")

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from intertwine.ir.ledger import Equation, Ids, Ledger
+from intertwine.ir.ledger import ZERO, Equation, Ids, Ledger
 from intertwine.symmetry.colours import mix
 
 
@@ -41,9 +41,11 @@ class Scalings:
     local_of: Ids
 
     def exponents(self, scale: int) -> tuple[int, int, np.ndarray, np.ndarray]:
-        """(kind, row, real exponents, sign exponents) of one scale."""
+        """(kind, row, real exponents, sign exponents) of one scale; all 0 for the constant, which no equation
+        binds."""
         k, r, i = int(self.kind_of[scale]), int(self.row_of[scale]), int(self.local_of[scale])
-        return k, r, self.kinds[k].real[i], self.kinds[k].sign[i]
+        bound = int(scale != ZERO)
+        return k, r, bound * self.kinds[k].real[i], bound * self.kinds[k].sign[i]
 
 
 def solve_scales(ledger: Ledger) -> Scalings:
