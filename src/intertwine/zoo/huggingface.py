@@ -13,6 +13,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from intertwine.errors import InputError, IntertwineError, Unsupported
 from intertwine.numbers import count
 from intertwine.vision_shim import import_transformers, offline
+from intertwine.zoo.building import MOST_CLASSES, bounded
 from intertwine.zoo.vision import not_found
 
 _VOCABULARY, _TOKENS, _IMAGE, _PATCH, _LAYERS, _FRAMES = 101, 12, 64, 16, 2, 16
@@ -142,7 +144,8 @@ def build_hf(name: str) -> Built:
             config_class = transformers.CONFIG_MAPPING[family]
             config = _small_config(transformers, config_class, _sizes(config_class, query, family))
             model_class = class_of(transformers, config)
-            _assert_small(model_class, config, family)
+            with torch.device("meta"), bounded(f"hf:{family}", partial(_assert_small, family)):
+                model_class._from_config(config)
             model = model_class._from_config(config)
         generation = getattr(model, "generation_config", None)
         if generation is not None and getattr(config, "is_encoder_decoder", False):
@@ -174,6 +177,8 @@ def _sizes(config_class: Any, query: str, family: str) -> dict[str, int]:
                 do=f"write hf:{family}?layers=2&width=64, of {', '.join(_SHORT)} or a field of its config",
             )
         sizes |= dict.fromkeys(fields, count(value, name))
+    if sizes.get("num_labels", 0) > MOST_CLASSES:
+        raise InputError(f"{sizes['num_labels']:,} labels are more than {MOST_CLASSES:,}")
     return sizes
 
 
@@ -216,12 +221,10 @@ def _small_config(transformers: Any, config_class: Any, sizes: Mapping[str, int]
     return config_class(**kwargs | _FAMILIES.get(config_class.model_type, {}) | dict(sizes or {}))
 
 
-def _assert_small(model_class: Any, config: Any, family: str) -> None:
-    with torch.device("meta"):
-        size = sum(p.numel() for p in model_class._from_config(config).parameters())
+def _assert_small(family: str, size: int) -> None:
     if size > _LARGEST:
         raise Unsupported(
-            f"hf:{family} has {size:,} parameters even after shrinking its config",
+            f"hf:{family} has more than {_LARGEST:,} parameters even after shrinking its config",
             do="write a factory with a smaller config and pass path/to/file.py:factory",
         )
 
