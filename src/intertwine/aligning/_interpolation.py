@@ -12,6 +12,7 @@ from intertwine.aligning._align import By, GroupName, align
 from intertwine.aligning._interpolate import InterpolationCurve, Mixer, interpolation_curve
 from intertwine.aligning._llfc import LayerConnectivity, check_llfc
 from intertwine.aligning._repair import Repair
+from intertwine.checks import checked
 from intertwine.data.batches import Batches, arguments
 from intertwine.errors import InputError
 from intertwine.orbit.same_graph import assert_same_ops, exported
@@ -65,6 +66,7 @@ class Interpolation(Result):
         return Table(title, columns, rows, columns[1:])
 
 
+@checked
 def interpolate(
     models: Sequence[nn.Module],
     data: Any,

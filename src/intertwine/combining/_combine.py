@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from intertwine.aligning import mix
+from intertwine.checks import checked
 from intertwine.combining._distil import distilled
 from intertwine.combining._layerwise import RIDGE, Layerwise
 from intertwine.combining._lockstep import cut, whole_batches
@@ -32,6 +33,7 @@ ALIGN: tuple[Align, ...] = ("weights", "activations", "none")
 HOW = ("layerwise", *METHODS)
 
 
+@checked
 def combine(
     models: Sequence[nn.Module],
     data: Any = None,

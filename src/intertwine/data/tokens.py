@@ -23,7 +23,8 @@ from intertwine.data.dataset import Dataset
 from intertwine.data.files import text_column
 from intertwine.data.sources import Request
 from intertwine.errors import DataError
-from intertwine.reading import assert_plain_folder, existing_file, parsing, user_path
+from intertwine.reading import existing_file, parsing, user_path
+from intertwine.untrusted import assert_tokenizer
 from intertwine.vision_shim import import_transformers
 
 OBJECTIVES = ("causal", "masked", "embedding")
@@ -189,7 +190,7 @@ def find_vocabulary(tokenizer: str | None, files: list[Path]) -> Vocabulary:
     do = "give a folder with a tokenizer, or its tokenizer.json"
     with parsing(f"the tokenizer {place}", DataError, do=do):
         if place.is_dir():
-            assert_plain_folder(place, DataError)
+            assert_tokenizer(place)
             found = transformers.AutoTokenizer.from_pretrained(
                 place, local_files_only=True, trust_remote_code=False
             )

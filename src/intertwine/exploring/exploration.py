@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.data.batches import Batches
 from intertwine.errors import InputError, Unsupported
 from intertwine.exploring._evaluate import Landscape, evaluate
@@ -69,6 +70,7 @@ class Exploration(Result):
         return Path(path)
 
 
+@checked
 def explore(
     model: nn.Module,
     inputs: Any,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.ir.ledger import Ids
 from intertwine.orbit.action import GroupAction, double
 from intertwine.orbit.balance import Balance
@@ -38,6 +39,7 @@ class Stabiliser:
     classes: dict[str, list[list[int]]]
 
 
+@checked
 def automorphisms(
     model: nn.Module, symmetry: Symmetry, tolerance: float = TOLERANCE
 ) -> dict[str, list[list[int]]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.data.batches import Batches
 from intertwine.errors import DataError, ModelError
 from intertwine.results import Result, Table
@@ -108,6 +109,7 @@ class StitchReport(Result):
         return [Table(title, columns, rows, columns[3:7])]
 
 
+@checked
 def stitch(
     a: nn.Module,
     b: nn.Module,

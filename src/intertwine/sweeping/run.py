@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from intertwine import zoo
+from intertwine.checks import checked
 from intertwine.errors import ModelError
 from intertwine.progress import Progress
 from intertwine.results import Result, Table
@@ -55,6 +56,7 @@ class SweepReport(Tally, Result):
         return [counts, *failures, f"wrote {self.table}"]
 
 
+@checked
 def sweep(
     sweep: Sweep | str | Path,
     out: str | Path,

@@ -17,7 +17,6 @@ from intertwine.errors import ModelError
 from intertwine.reading import check_memory
 
 MOST_MODULES = 100_000  # ResNet-1202 has 6,000
-MOST_CLASSES = 1_000_000  # some libraries keep a name for each
 
 
 @contextmanager

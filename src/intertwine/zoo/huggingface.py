@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from intertwine.errors import InputError, IntertwineError, Unsupported
 from intertwine.numbers import count
+from intertwine.untrusted import MOST_CLASSES
 from intertwine.vision_shim import import_transformers, offline
-from intertwine.zoo.building import MOST_CLASSES, bounded
+from intertwine.zoo.building import bounded
 from intertwine.zoo.vision import not_found
 
 _VOCABULARY, _TOKENS, _IMAGE, _PATCH, _LAYERS, _FRAMES = 101, 12, 64, 16, 2, 16

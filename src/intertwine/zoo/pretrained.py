@@ -18,11 +18,18 @@ from intertwine.data.preparation import Preparation
 from intertwine.errors import InputError, IntertwineError, ModelError, WeightsError
 from intertwine.reading import user_path
 from intertwine.text import first_line, quoted
+from intertwine.untrusted import (
+    CONFIG,
+    MOST_CLASSES,
+    WeightsOf,
+    assert_config,
+    assert_plain,
+    read_json_file,
+)
 from intertwine.vision_shim import import_transformers, offline
-from intertwine.zoo.building import MOST_CLASSES, bounded
+from intertwine.zoo.building import bounded
 from intertwine.zoo.huggingface import build_hf, call_of, class_of, keep_predictions, quietly
 from intertwine.zoo.sources import Source, Wanted
-from intertwine.zoo.untrusted import CONFIG, WeightsOf, assert_config, assert_plain, read_json_file
 from intertwine.zoo.vision import statistics_text
 
 _LISTED = 6

@@ -15,9 +15,9 @@ from typing import Any
 from intertwine.errors import InputError, ModelError
 from intertwine.reading import assert_plain_folder, parsing, read_text
 from intertwine.text import quoted
-from intertwine.zoo.building import MOST_CLASSES
 
 CONFIG = "config.json"
+MOST_CLASSES = 1_000_000  # transformers keeps a name for each
 _WEIGHTS = (".safetensors", ".bin")
 _INDEX = ".index.json"
 _PER_BYTE, _SLACK = 8, 1_000_000  # weights for each byte of their files: quantised ones hold 2
@@ -65,6 +65,13 @@ def assert_config(config: Any, place: str, *, run_code: bool) -> None:
             )
         if name == "num_labels" and isinstance(value, int | float) and not 0 <= value <= MOST_CLASSES:
             raise ModelError(f"{CONFIG} of {place} asks for {value:,} labels")
+
+
+def assert_tokenizer(folder: Path) -> None:
+    """A folder of a tokenizer: plain, and with a config, if there is one, that can be read with it."""
+    assert_plain_folder(folder, ModelError)
+    if (folder / CONFIG).is_file():
+        assert_config(read_json_file(folder / CONFIG), str(folder), run_code=True)  # it is never run
 
 
 def _fields(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
