@@ -47,7 +47,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     TypeError: the argument count of draw is a list, not a number
     """
     signature = inspect.signature(function)
-    tests = {name: _test(parameter) for name, parameter in signature.parameters.items()}
+    known = getattr(function, "__globals__", {})
+    tests = {name: _test(parameter, known) for name, parameter in signature.parameters.items()}
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -63,8 +64,11 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 Test = Callable[[Any, str, str], None]
 
 
-def _test(parameter: inspect.Parameter) -> Test | None:
-    """What an argument is asked, by its annotation; None where the function asks itself."""
+def _test(parameter: inspect.Parameter, known: Mapping[str, Any]) -> Test | None:
+    """What an argument is asked, by its annotation; None where the function asks itself.
+
+    known: the names of the function's module, of which some are classes.
+    """
     kind = str(parameter.annotation).removesuffix(" | None")
     if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
         return None
@@ -74,6 +78,9 @@ def _test(parameter: inspect.Parameter) -> Test | None:
     for start, test in _KINDS.items():
         if kind == start or (start.endswith("[") and kind.startswith(start) and "|" not in _outside(kind)):
             return _kind(*test, optional)
+    own = known.get(kind)
+    if isinstance(own, type) and own is not object:
+        return _kind(lambda value: isinstance(value, own), f"a {kind}", optional)
     return None
 
 

@@ -18,6 +18,15 @@ from intertwine.text import quoted
 
 CONFIG = "config.json"
 MOST_CLASSES = 1_000_000  # transformers keeps a name for each
+MOST_LAYERS = 10_000  # and a list with an entry for each layer
+_MOST = {
+    "num_labels": MOST_CLASSES,
+    **dict.fromkeys(
+        ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers",
+         "num_decoder_layers"),
+        MOST_LAYERS,
+    ),
+}  # fmt: skip
 _WEIGHTS = (".safetensors", ".bin")
 _INDEX = ".index.json"
 _PER_BYTE, _SLACK = 8, 1_000_000  # weights for each byte of their files: quantised ones hold 2
@@ -51,7 +60,7 @@ def read_json_file(path: Path) -> Any:
 
 
 def assert_config(config: Any, place: str, *, run_code: bool) -> None:
-    """A config that names no code of others, unless that is allowed, and no millions of classes."""
+    """A config that names no code of others, unless that is allowed, no millions of classes or layers."""
     if not isinstance(config, dict):
         raise ModelError(f"{CONFIG} of {place} is no JSON object")
     for name, value in _fields(config):
@@ -63,8 +72,9 @@ def assert_config(config: Any, place: str, *, run_code: bool) -> None:
                 so="nothing was run",
                 do="if you trust it, give --run-code",
             )
-        if name == "num_labels" and isinstance(value, int | float) and not 0 <= value <= MOST_CLASSES:
-            raise ModelError(f"{CONFIG} of {place} asks for {value:,} labels")
+        most = _MOST.get(name)
+        if most is not None and isinstance(value, int | float) and not 0 <= value <= most:
+            raise ModelError(f"{place} asks for {name} {value:,}, and {most:,} is the most")
 
 
 def assert_tokenizer(folder: Path) -> None:

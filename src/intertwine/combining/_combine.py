@@ -22,7 +22,7 @@ from intertwine.combining._together import align_all
 from intertwine.data import evaluate
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import DataError, InputError
-from intertwine.graph.export import export
+from intertwine.graph.export import check_values, export
 from intertwine.merging import fold as fold_norms
 from intertwine.orbit.same_graph import assert_same_ops, assert_same_shapes, exported
 from intertwine.symmetry import Element, Symmetry, act, trace
@@ -109,6 +109,8 @@ class _Run:
         self.models, self.data, self.how = list(models), data, how
         if len(self.models) < 2:
             raise InputError("one model is combined already", do="give at least two models")
+        for model in self.models:
+            check_values(model)
         assert_same_shapes(self.models)
         self.names = list(names or (f"model {k + 1}" for k in range(len(models))))
         self.shares = _shares(shares, len(models))
@@ -210,6 +212,13 @@ class _Run:
 
     def _result(self, model: nn.Module, elements: Sequence[Element | None]) -> Combination:
         seconds = time.perf_counter() - self.clock
+        spoilt = [name for name, p in model.named_parameters() if not p.isfinite().all()]
+        if spoilt:
+            raise InputError(
+                f"the combined weights are not finite, {spoilt[0]} among them",
+                so="nothing was written",
+                do="give a smaller --scale, --shares or --learning-rate",
+            )
         self._measure("combined", model)
         inputs = count_rows(self.train) if self.train is not None else 0
         return Combination(

@@ -16,11 +16,13 @@ from torch.nn.modules import module as hooks
 from intertwine.errors import ModelError
 from intertwine.reading import check_memory
 
-MOST_MODULES = 100_000  # ResNet-1202 has 6,000
+MOST_MODULES = 100_000  # ResNet-1202 has 6,000; a model with hundreds of experts a layer some 60,000
 
 
 @contextmanager
-def bounded(what: str, assert_size: Callable[[int], None] | None = None) -> Iterator[None]:
+def bounded(
+    what: str, assert_size: Callable[[int], None] | None = None, most: int = MOST_MODULES
+) -> Iterator[None]:
     """Whatever is built inside is counted; ModelError where it has too many modules or does not fit memory.
 
     assert_size: is told the number of weights so far, and raises what it likes, in place of the question
@@ -36,8 +38,8 @@ def bounded(what: str, assert_size: Callable[[int], None] | None = None) -> Iter
     def on_module(*_: Any) -> None:
         nonlocal modules
         modules += 1
-        if modules > MOST_MODULES:
-            raise ModelError(f"{what} has more than {MOST_MODULES:,} modules", so="it was not built")
+        if modules > most:
+            raise ModelError(f"{what} has more than {most:,} modules", so="it was not built")
 
     def on_tensor(module: nn.Module, name: str, tensor: Any) -> None:
         nonlocal numbers, size

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from intertwine.errors import InputError, IntertwineError, Unsupported
 from intertwine.numbers import count
-from intertwine.untrusted import MOST_CLASSES
+from intertwine.untrusted import assert_config
 from intertwine.vision_shim import import_transformers, offline
 from intertwine.zoo.building import bounded
 from intertwine.zoo.vision import not_found
@@ -102,7 +102,7 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     },
 }
 # A family whose config keeps its size under names that are not in the tables is refused beyond this.
-_LARGEST = 100_000_000
+_LARGEST, _MODULES = 100_000_000, 10_000
 HEADS = (
     "AutoModelForSpeechSeq2Seq",
     "AutoModelForObjectDetection",
@@ -144,8 +144,8 @@ def build_hf(name: str) -> Built:
         with offline():
             config_class = transformers.CONFIG_MAPPING[family]
             config = _small_config(transformers, config_class, _sizes(config_class, query, family))
-            model_class = class_of(transformers, config)
-            with torch.device("meta"), bounded(f"hf:{family}", partial(_assert_small, family)):
+            model_class, small = class_of(transformers, config), partial(_assert_small, family)
+            with torch.device("meta"), bounded(f"hf:{family}", small, _MODULES):
                 model_class._from_config(config)
             model = model_class._from_config(config)
         generation = getattr(model, "generation_config", None)
@@ -178,8 +178,7 @@ def _sizes(config_class: Any, query: str, family: str) -> dict[str, int]:
                 do=f"write hf:{family}?layers=2&width=64, of {', '.join(_SHORT)} or a field of its config",
             )
         sizes |= dict.fromkeys(fields, count(value, name))
-    if sizes.get("num_labels", 0) > MOST_CLASSES:
-        raise InputError(f"{sizes['num_labels']:,} labels are more than {MOST_CLASSES:,}")
+    assert_config(sizes, f"hf:{family}", run_code=True)
     return sizes
 
 
