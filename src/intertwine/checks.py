@@ -79,7 +79,7 @@ def _test(parameter: inspect.Parameter, known: Mapping[str, Any]) -> Test | None
         if kind == start or (start.endswith("[") and kind.startswith(start) and "|" not in _outside(kind)):
             return _kind(*test, optional)
     own = known.get(kind)
-    if isinstance(own, type) and own is not object:
+    if isinstance(own, type) and own is not Any:
         return _kind(lambda value: isinstance(value, own), f"a {kind}", optional)
     return None
 
@@ -131,6 +131,7 @@ def _is_several(value: Any) -> bool:
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "nn.Module": (_is_model, "a torch.nn.Module"),
     "Sequence[nn.Module]": (_are_models, "a list of torch.nn.Module"),
+    "bool": (lambda value: type(value).__name__ in ("bool", "bool_"), "True or False"),  # numpy's, too
     "str": (lambda value: isinstance(value, str), "a text"),
     "Mapping[str, ": (_is_named, "a mapping with names"),
     "Mapping[": (_is_named, "a mapping with names"),

@@ -245,4 +245,3 @@ def _last(error: BaseException) -> str:
             place = f"{Path(file).name}:{trace.tb_lineno}"
         trace = trace.tb_next
     return place
-

@@ -56,9 +56,10 @@ def hf_source(spec: str, wanted: Wanted) -> Source:
 
 
 def _from_folder(spec: str, place: str | Path, wanted: Wanted, folder: Path | None) -> Source:
-    transformers = import_transformers()
-    if folder is not None:
+    if folder is not None:  # before anything else is imported or read
         assert_plain(folder)
+        assert_config(read_json_file(folder / CONFIG), str(place), run_code=wanted.run_code)
+    transformers = import_transformers()
     with _transformers_errors(spec, isinstance(place, Path)), quietly(transformers):
         with nullcontext() if folder is None else offline():
             config = _config(transformers, place, wanted)
