@@ -116,6 +116,18 @@ class Table:
     def data(self) -> list[str]:
         return data_specs(self.folder)
 
+    @cached_property
+    def pretrained(self) -> list[Path]:
+        return make_pretrained(self.folder / "pretrained")
+
+    @cached_property
+    def tokenizers(self) -> list[Path]:
+        return make_tokenizers(self.folder / "tokenizers")
+
+    @cached_property
+    def concepts(self) -> list[str]:
+        return make_concepts(self.folder / "concepts", grey_png(8))
+
     def cases(self) -> Iterator[Case]:
         """Every case, the same ones in the same order every time."""
         assert self.files and self.data
@@ -232,15 +244,15 @@ class Table:
 
     def _folders(self) -> Iterator[Case]:
         """Folders of Hugging Face, tokenizers and concepts."""
-        for path in make_pretrained(self.folder / "pretrained"):
+        for path in self.pretrained:
             yield Case(("inspect", f"hf:{path}"))
         text = self.folder / "a.txt"
         text.write_text("abc " * 400)
         look = ("compare", "zoo:nanogpt64", "zoo:nanogpt64", "--data", f"text:{text}", "--limit", "2")
-        for path in make_tokenizers(self.folder / "tokenizers"):
+        for path in self.tokenizers:
             yield Case((*look, "--tokenizer", str(path)))
         cut = ("dissect", f"{self.folder}/net.py:pictures", "--at", "1", "--limit", "2", "--concepts")
-        for spec in make_concepts(self.folder / "concepts", grey_png(8)):
+        for spec in self.concepts:
             yield Case((*cut, spec))
         for size in ("layers=2147483647", "width=2147483647", "num_labels=2147483647", "heads=0", "layers=x"):
             yield Case(("inspect", f"hf:bert?{size}"))
