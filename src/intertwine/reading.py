@@ -61,6 +61,23 @@ def existing_file(path: str | Path, kind: str = "file", error: type[InputError] 
     return path
 
 
+def assert_plain_folder(folder: Path, error: type[InputError] = InputError) -> None:
+    """Refuse a folder, for a library that opens what it finds there, with a pipe or a device in it.
+
+    >>> assert_plain_folder(Path("/dev"))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    intertwine.errors.InputError: ... is a device, neither a file nor a folder
+    """
+    with parsing(f"the folder {quoted(str(folder))}", error):
+        for name in sorted(os.listdir(folder)):
+            path = folder / name
+            mode = path.stat().st_mode if path.exists() else stat.S_IFREG  # who opens a broken link is told
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                what = next((words for test, words in _WHAT.items() if test(mode)), "something else")
+                raise error(f"{quoted(str(path))} is {what}, neither a file nor a folder")
+
+
 def read_text(path: str | Path, kind: str = "file", error: type[InputError] = InputError) -> str:
     """The text of a file that a user named."""
     path = existing_file(path, kind, error)

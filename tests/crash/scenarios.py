@@ -1,4 +1,4 @@
-"""What is killed: train, merge, merge over an old model, align, a sweep, coverage, reproduce.
+"""What is killed: train, merge, merge over an old model, combine, align, a sweep, coverage, reproduce.
 
 What costs time and writes nothing (data, traces, plans) is done once, before the processes are forked.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from intertwine import recipes, trace, zoo
+from intertwine import combine, recipes, trace, zoo
 from intertwine.cli import main
 from intertwine.files import folder as folder_module
 from intertwine.merging import apply_merge, plan_merge, save_merged
@@ -109,6 +109,19 @@ def make_scenarios() -> list[Scenario]:
         zoo.read_weights(root / "aligned.safetensors")
         symmetry.load(root / "element.safetensors")
 
+    both = [combine([models[number]] * 2, align="none", repair="none", how="average") for number in (0, 1)]
+
+    def do_combine(number: int) -> Callable[[Path], Any]:
+        def work(root: Path) -> None:
+            both[number].save(root / "both.safetensors")
+            both[number].page().write(root / "both.html")
+
+        return work
+
+    def combine_is_whole(root: Path) -> None:
+        zoo.read_weights(root / "both.safetensors")
+        assert (root / "both.html").read_text().rstrip().endswith("</html>")
+
     def do_sweep(root: Path) -> None:
         report = run_sweep(plan, root / "out", jobs=1)
         assert not report.failed, report.failed
@@ -137,6 +150,7 @@ def make_scenarios() -> list[Scenario]:
         Scenario("merge", do_merge(0)),
         Scenario("merge over old", do_merge(1), do_merge(0), merge_is_whole),
         Scenario("merge over old, in steps", do_merge_in_steps, do_merge(0), merge_is_whole),
+        Scenario("combine over old", do_combine(1), do_combine(0), combine_is_whole),
         Scenario("align over old", do_align(1), do_align(0), align_is_whole),
         Scenario("sweep", do_sweep),
         Scenario("coverage", do_coverage, whole=coverage_is_whole),

@@ -1,4 +1,4 @@
-"""python -m tests.hostile [--mutations N]: the whole table, and N mutated files of every reader (nightly)."""
+"""python -m tests.hostile [--mutations N]: both tables, and N mutated files of all readers (nightly)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from hostile_api import calls, try_all
 from hostile_bytes import READERS, fuzz
 from hostile_run import run_command, warm
 from hostile_table import Table
@@ -35,6 +36,11 @@ def main() -> int:
             if time.monotonic() - began > args.slow:
                 print(f"{case}\n    took {time.monotonic() - began:.0f} s", flush=True)
         print(f"{len(cases)} command lines, {wrong} wrong", flush=True)
+        if not args.only:
+            odd = list(calls())
+            found = try_all(odd, Path(folder))
+            wrong += len(found)
+            print(f"{len(odd)} calls of functions, {len(found)} wrong", *found, sep="\n    ", flush=True)
         for name in READERS if not args.only else ():
             found = fuzz(name, args.mutations // len(READERS), args.seed, Path(folder))
             wrong += len(found)

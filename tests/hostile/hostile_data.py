@@ -173,6 +173,11 @@ def _png(pixels: np.ndarray) -> bytes:
     return out.getvalue()
 
 
+def grey_png(side: int) -> bytes:
+    """A black picture."""
+    return _png(np.zeros((side, side), np.uint8))
+
+
 def _images(folder: Path) -> list[str]:
     good = _png(np.zeros((8, 8), np.uint8))
     wide = bytearray(good)

@@ -17,6 +17,7 @@ FACTORIES = """
 import sys, torch
 from torch import nn
 def good(): return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(2, 3)
+def pictures(): return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten()), torch.randn(2, 3, 8, 8)
 def leaves(): sys.exit(0)
 def leaves_quietly(): raise SystemExit
 def fails(): raise RuntimeError("\\x1b[2J no")

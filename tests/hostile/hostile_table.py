@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from hostile_data import data_specs
+from hostile_data import data_specs, grey_png
 from hostile_files import make_files
+from hostile_pretrained import make_concepts, make_pretrained, make_tokenizers
 
 from intertwine import numbers
 from intertwine.cli import arguments
@@ -115,6 +116,18 @@ class Table:
     def data(self) -> list[str]:
         return data_specs(self.folder)
 
+    @cached_property
+    def pretrained(self) -> list[Path]:
+        return make_pretrained(self.folder / "pretrained")
+
+    @cached_property
+    def tokenizers(self) -> list[Path]:
+        return make_tokenizers(self.folder / "tokenizers")
+
+    @cached_property
+    def concepts(self) -> list[str]:
+        return make_concepts(self.folder / "concepts", grey_png(8))
+
     def cases(self) -> Iterator[Case]:
         """Every case, the same ones in the same order every time."""
         assert self.files and self.data
@@ -125,6 +138,7 @@ class Table:
                 if action.dest not in ("help", "debug"):
                     yield from self._values(words, parser, action)
         yield from self._read()
+        yield from self._folders()
 
     def _usage(self, words: tuple[str, ...], parser: argparse.ArgumentParser) -> Iterator[Case]:
         good = self.good(words, parser)
@@ -227,6 +241,21 @@ class Table:
             yield f"{span.high if span.below else span.high + 1:.0f}"
         if isinstance(span, numbers.Whole):
             yield from ("1.5", "1e3")
+
+    def _folders(self) -> Iterator[Case]:
+        """Folders of Hugging Face, tokenizers and concepts."""
+        for path in self.pretrained:
+            yield Case(("inspect", f"hf:{path}"))
+        text = self.folder / "a.txt"
+        text.write_text("abc " * 400)
+        look = ("compare", "zoo:nanogpt64", "zoo:nanogpt64", "--data", f"text:{text}", "--limit", "2")
+        for path in self.tokenizers:
+            yield Case((*look, "--tokenizer", str(path)))
+        cut = ("dissect", f"{self.folder}/net.py:pictures", "--at", "1", "--limit", "2", "--concepts")
+        for spec in self.concepts:
+            yield Case((*cut, spec))
+        for size in ("layers=2147483647", "width=2147483647", "num_labels=2147483647", "heads=0", "layers=x"):
+            yield Case(("inspect", f"hf:bert?{size}"))
 
     def _read(self) -> Iterator[Case]:
         """Every malformed file by a verb that reads it."""

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import FunctionType
 
 import pytest
+from hostile_api import Call, calls, try_all
 from hostile_bytes import READERS, fuzz
 from hostile_run import Outcome, run_command, run_forked, warm
 from hostile_table import Table
 
+import intertwine
 from intertwine.cli.program import build_parser, commands
 
 SHARE = 13  # every thirteenth case of the generated ones
 MUTATIONS = 30  # of each reader
+CALLS = 97  # every 97th call of a public function
+PUBLIC = {name for name in intertwine.__all__ if isinstance(getattr(intertwine, name), FunctionType)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,6 +46,39 @@ def test_bad_inputs_end_with_a_message(table: Table) -> None:
 @pytest.mark.parametrize("name", READERS)
 def test_mutated_files_are_read_or_refused(name: str, tmp_path: Path) -> None:
     assert fuzz(name, MUTATIONS, 0, tmp_path) == []
+
+
+def test_bad_arguments_of_public_functions_are_errors_of_ours(tmp_path: Path) -> None:
+    cases = list(calls())
+    assert {case.name for case in cases} == PUBLIC and len(cases) > 2000
+    assert try_all(cases[::CALLS], tmp_path) == []
+
+
+def test_the_calls_see_what_is_wrong(tmp_path: Path) -> None:
+    (found,) = try_all([Call("act", lambda _: {"model": 1 / 0})], tmp_path)
+    assert "ZeroDivisionError" in found
+
+
+def test_nothing_of_others_is_run_or_lost(table: Table, tmp_path: Path) -> None:
+    """A folder that brings code, and outputs that are inputs in one way or another."""
+    place = table.folder / "pretrained" / "code"
+    list(table.cases())  # makes the files
+    text, net = tmp_path / "a.txt", f"{table.folder}/net.py:good"
+    text.write_text("abc " * 400)
+    concepts = table.folder / "concepts" / "broden-unknown"
+    before = {path: path.read_bytes() for path in (text, place / "config.json", concepts / "index.csv")}
+    for argv in (
+        ("inspect", f"hf:{place}"),
+        ("inspect", f"hf:{place}", "-o", str(place / "config.json")),
+        ("merge", net, "--data", f"text:{text}[50%:]", "--plan", str(text)),
+        ("dissect", net, "--at", "1", "--concepts", f"a={concepts}", "-o", str(concepts / "index.csv")),
+        ("dissect", net, "--at", "1", "--concepts", f"{concepts}+shapes", "-o", str(concepts / "index.csv")),
+        ("attribute", net, "--axis", "0", "--text", str(text), "-o", str(text)),
+        ("merge", net, "--tokenizer", str(place), "--plan", str(place / "config.json")),
+    ):
+        assert run_command(argv).wrong((2,)) == ""
+    assert {path: path.read_bytes() for path in before} == before
+    assert not list(table.folder.rglob("ran"))
 
 
 def test_every_option_has_a_checked_type(table: Table) -> None:

@@ -23,7 +23,7 @@ LEVELS = [
     {"text"},
     {"errors"},
     {"files", "numbers", "reading", "interrupts", "vision_shim", "cells", "plain", "progress", "checkup"},
-    {"results"},
+    {"results", "untrusted", "checks"},
     {"data"},
     {"ir"},
     {"activations", "graph"},

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from intertwine.activations.functions import Scalar, find_function
 from intertwine.activations.groups import Counterexample, Intertwiner, check_e8
+from intertwine.checks import checked
 from intertwine.errors import InputError
 
 # Ordered by how well they read in a proof. Powers of 2 and 3 are dense together: no lattice holds both.
@@ -31,6 +32,7 @@ _SCALES = (*_POSITIVE, -1.0)
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
+@checked
 def intertwiner(
     sigma: str | nn.Module | Scalar, *, dtype: torch.dtype = torch.float64, n: int | None = None
 ) -> Intertwiner:

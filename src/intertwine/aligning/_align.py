@@ -16,6 +16,7 @@ import numpy as np
 from torch import nn
 
 from intertwine.aligning._activations import correlations
+from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.orbit import SAME, Matcher, Pairing, Unit, Weights, along, search
 from intertwine.results import Result, Table
@@ -87,6 +88,7 @@ class Alignment(Result):
         return super().save(path)
 
 
+@checked
 def align(
     model_a: nn.Module,
     model_b: nn.Module,

@@ -9,6 +9,7 @@ import numpy as np
 from torch import nn
 
 from intertwine.aligning._align import Alignment, align
+from intertwine.checks import checked
 from intertwine.orbit import Pairing
 from intertwine.symmetry import Symmetry
 from intertwine.symmetry.transform import identity
@@ -33,6 +34,7 @@ class AlignmentReport:
         return asdict(self)
 
 
+@checked
 def alignment_report(
     model_a: nn.Module,
     model_b: nn.Module,

@@ -1,14 +1,16 @@
 """What a command writes: never over what the same command reads, and known to be possible before the work.
 
-OUTPUTS says which arguments of which verb are written to. Every other text argument may name an input, as it
-is or after a prefix (parquet:FILE, FILE.py:factory).
+OUTPUTS says which arguments of which verb are written to, BESIDE what else is written because of them. Every
+other text argument may name an input, as it is or with something before or behind it (parquet:FILE,
+FILE.py:factory, text:FILE[90%:], object=DIR+texture=FILE). What lies in a folder that is read is read.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
 
@@ -37,7 +39,18 @@ OUTPUTS = {
     ("zoo", "out"): Written.FOLDER,
     ("agents", "zoo_out"): Written.FOLDER,
 }
-_NAMES = ("zoo", "timm", "hf", "diffusers", "shipped")
+_EXPORTED = {"torch": ".pt2", "onnx": ".onnx"}
+# verb -> files that it writes beside its outputs, without being told their names
+BESIDE: dict[str, Callable[[argparse.Namespace], list[str]]] = {
+    "explore": lambda args: [str(Path(args.out).with_suffix(".best.safetensors"))],
+    "merge": lambda args: [f"{args.out}{_EXPORTED[args.export]}"] if args.out and args.export else [],
+}
+_NAMES = ("zoo", "timm", "diffusers", "shipped")
+_MARKS = re.compile(r"[:=+@\[]")  # between a path and what else a MODEL, DATA or CONCEPTS says
+_PATHS = ("weights", "weights_a", "weights_b", "base", "tokenizer", "text", "concepts", "zoo", "plane")
+_LONGEST = 4096  # longer than any path
+_MOST = 40  # marks that are looked at from either end
+_PAGES = (".html",)  # never read: a page may lie in a folder of data, and be written again
 
 
 def kind_of(verb: str, name: str) -> Written | None:
@@ -59,12 +72,14 @@ def assert_outputs(args: argparse.Namespace) -> None:
       do   give each output its own name
     """
     outputs: list[tuple[str, Written]] = []
-    inputs: list[str] = []
+    inputs: list[str] = []  # paths
     for name, value in vars(args).items():
         kind = kind_of(args.verb, name)
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str):
-                outputs.append((text, kind)) if kind is not None else inputs.append(text)
+                outputs.append((text, kind)) if kind is not None else inputs.extend(_paths(text, name))
+    beside = BESIDE.get(args.verb)
+    outputs += [(text, Written.FILE) for text in (beside(args) if beside else ())]
     for number, (out, kind) in enumerate(outputs):
         if not out or "\0" in out:
             raise InputError(f"{out!r} cannot be the name of a file", do="choose another name")
@@ -73,10 +88,10 @@ def assert_outputs(args: argparse.Namespace) -> None:
                 raise InputError(f"{out} would be written twice", do="give each output its own name")
             if _replaces(out, kind, other) or _replaces(other, other_kind, out):
                 raise InputError(f"{out} and {other} lie in each other", do="give each output its own place")
-        for text in inputs:
-            if any(os.path.exists(path) and _replaces(out, kind, path) for path in _paths(text)):
+        for path in inputs:
+            if os.path.exists(path) and _replaces(out, kind, path):
                 raise InputError(
-                    f"{out} is an input of this command ({text})",
+                    f"{out} is an input of this command ({path})",
                     so="nothing was changed",
                     do="write to another place",
                 )
@@ -97,22 +112,27 @@ def _assert_folder(out: str) -> None:
 
 
 def _replaces(out: str, kind: Written, path: str) -> bool:
-    """Whether writing to `out` would take away what is at `path`."""
+    """Whether writing to `out` would take away what is at `path`, or in it."""
+    there, here = Path(os.path.realpath(path)), Path(os.path.realpath(out))
     if kind is Written.REPLACED:
-        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(out))
-    return kind is Written.FILE and os.path.isfile(path) and _is_same(path, out)
+        return there.is_relative_to(here)
+    if kind is Written.FOLDER or not here.is_file():
+        return False
+    inside = there.is_dir() and here.is_relative_to(there)
+    return _is_same(path, out) or (inside and here.suffix not in _PAGES)
 
 
-def _paths(text: str) -> Iterator[str]:
-    """The paths that an argument may stand for: parquet:FILE, torchvision:NAME:ROOT, FILE.py:factory."""
+def _paths(text: str, name: str) -> Iterator[str]:
+    """The paths that an argument may stand for: all that lies between two marks of it."""
     kind, colon, _ = text.partition(":")
-    if "\0" in text or (colon and kind in _NAMES) or not ("." in text or os.sep in text or colon):
-        return  # the name of a model or of data that the package knows
-    yield text
-    parts = text.split(":")
-    for cut in range(1, len(parts)):
-        yield ":".join(parts[cut:])
-        yield ":".join(parts[:cut])
+    if "\0" in text or len(text) > _LONGEST or (colon and kind in _NAMES):
+        return  # the name of a model that a package knows
+    if name not in _PATHS and not any(mark in text for mark in (".", os.sep, ":")):
+        return  # a word, which may by chance be a folder's name too
+    starts = [0, *(found.end() for found in _MARKS.finditer(text))]
+    ends = [*(found.start() for found in _MARKS.finditer(text)), len(text)]
+    for start in starts[:_MOST]:
+        yield from (os.path.expanduser(text[start:end]) for end in ends[-_MOST:] if end > start)
 
 
 def _is_same(a: str, b: str) -> bool:

@@ -80,12 +80,14 @@ def run_train(args: argparse.Namespace) -> int | None:
     from intertwine.sweeping.store import Store
 
     sweep = _sweep(args)
+    store, folder = Store(Path(args.out)), Path(args.out)
+    short = args.model.rpartition(":")[2]
+    names = [f"{short}-seed{seed}.safetensors" for seed in parse_seeds(args.seeds)]
+    store.assert_ours(*names)
     with progress_notes() as progress:
         report = run_sweep(sweep, args.out, backend=args.backend, jobs=args.jobs, progress=progress)
-    store, folder = Store(Path(args.out)), Path(args.out)
-    for seed, task in zip(parse_seeds(args.seeds), plan_sweep(sweep)[0], strict=True):
+    for name, task in zip(names, plan_sweep(sweep)[0], strict=True):
         if store.is_done(task):
-            name = f"{args.model.rpartition(':')[2]}-seed{seed}.safetensors"
             _copy(store.need(task).file(WEIGHTS), folder / name)
     show(args, report, tables=False)
     return report.exit_code

@@ -64,7 +64,7 @@ def learn_elements(
     placed = [p for f in frees for p in f.places.parameters()]
     if not turned and not placed:
         return tuple(elements)
-    groups = [{"params": turned}, {"params": placed, "lr": PLACES * learning_rate}]
+    groups: list[dict[str, Any]] = [{"params": turned}, {"params": placed, "lr": PLACES * learning_rate}]
     optimizer = torch.optim.Adam([g for g in groups if g["params"]], lr=learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
 

@@ -10,6 +10,7 @@ divergence is convex in a: its derivative, E sum_c (q_c - p_c) f_c with q = soft
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import torch
@@ -60,4 +61,4 @@ def best_factor(scores: Tensor, wanted: Tensor) -> float:
         middle = (low * high) ** 0.5
         rising = float((((middle * z).softmax(-1) - p) * z).sum())
         low, high = (low, middle) if rising > 0 else (middle, high)
-    return (low * high) ** 0.5
+    return math.sqrt(low * high)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from intertwine.aligning import mix
+from intertwine.checks import checked
 from intertwine.combining._by_loss import STEPS, learn_elements
 from intertwine.combining._calibrate import calibrated
 from intertwine.combining._distil import Teachers, distilled, scores_of, teachers
@@ -27,6 +28,7 @@ from intertwine.combining._worth import Worth
 from intertwine.combining._zip import zipped
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import DataError, InputError
+from intertwine.graph.export import check_values
 from intertwine.merging import fold as fold_norms
 from intertwine.merging.repair import norms_of
 from intertwine.orbit.same_graph import assert_same_ops, assert_same_shapes, exported
@@ -39,6 +41,7 @@ HOW = ("layerwise", "zip", *METHODS)
 ONE = 1e-5  # relative distance of weights below which two networks are one
 
 
+@checked
 def combine(
     models: Sequence[nn.Module],
     data: Any = None,
@@ -146,6 +149,8 @@ class _Run:
         self.models, self.how = [_in_eval_mode(model) for model in models], how
         if len(self.models) < 2:
             raise InputError("one model is combined already", do="give at least two models")
+        for model in self.models:
+            check_values(model)
         self.names = list(names or (f"model {k + 1}" for k in range(len(models))))
         self.shares = _shares(shares, len(models))
         self.say = progress or (lambda _: None)
@@ -307,6 +312,13 @@ class _Run:
     def result(self) -> Combination:
         """What came out, measured."""
         seconds = time.perf_counter() - self.clock
+        spoilt = [name for name, p in self.model.named_parameters() if not p.isfinite().all()]
+        if spoilt:
+            raise InputError(
+                f"the combined weights are not finite, {spoilt[0]} among them",
+                so="nothing was written",
+                do="give a smaller --scale, --shares or --learning-rate",
+            )
         self.stages.append(self.worth.stage("combined", self.model))
         inputs = count_rows(self.train) if self.train is not None else 0
         elements = (None, *self.elements[1:]) if self.elements else (None,) * len(self.models)

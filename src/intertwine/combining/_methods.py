@@ -179,6 +179,8 @@ def _changes(models: Sequence[nn.Module], settings: Settings) -> tuple[Weights, 
         )
     base = floats(settings.base)
     found = [floats(m) for m in models]
+    if any({n: t.shape for n, t in base.items()} != {n: t.shape for n, t in each.items()} for each in found):
+        raise InputError("the base has other weights than the models", do="give the model that they share")
     return base, [{name: weights[name] - base[name] for name in base} for weights in found]
 
 

@@ -19,6 +19,7 @@ from intertwine.aligning import (
 )
 from intertwine.aligning._align import By, GroupName
 from intertwine.aligning._repair import Repair
+from intertwine.checks import checked
 from intertwine.combining._by_loss import STEPS, learn_elements
 from intertwine.combining._layerwise import solved
 from intertwine.combining._together import By as AllBy
@@ -35,6 +36,7 @@ PathBy = Literal["weights", "activations", "both", "loss"]
 _LLFC_INPUTS = 200
 
 
+@checked
 def interpolate(
     models: Sequence[nn.Module],
     data: Any,

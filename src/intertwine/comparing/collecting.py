@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from intertwine.checks import checked
 from intertwine.comparing.features import check_finite
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import NotFound
@@ -121,6 +122,7 @@ def _key(leaves: Sequence[Any]) -> tuple[Any, ...]:
     return tuple((tuple(x.shape[1:]), x.dtype) if isinstance(x, Tensor) else x for x in leaves)
 
 
+@checked
 def collect(model: nn.Module, data: Any, at: At = "layers", *, limit: int | None = None) -> Features:
     """Every wanted value of `model` on `data`, in memory; `limit` stops after that many inputs.
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.comparing.collecting import At, Batch, Runner
 from intertwine.comparing.features import FEWEST_INPUTS, PIXELS, Pixels, check_pixels, rows
 from intertwine.comparing.function import FunctionalSimilarity, Kind, Outputs
@@ -119,6 +120,7 @@ class Comparison(Result):
         return self.values[measure]
 
 
+@checked
 def compare(
     model_a: nn.Module,
     model_b: nn.Module,

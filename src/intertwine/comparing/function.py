@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.comparing.collecting import Runner
 from intertwine.comparing.features import check_finite
 from intertwine.data.batches import Batches
@@ -164,6 +165,7 @@ class Outputs:
         )
 
 
+@checked
 def functional_similarity(
     model_a: nn.Module, model_b: nn.Module, data: Any, *, kind: Kind = "logits", seed: int = 0
 ) -> FunctionalSimilarity:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from intertwine.checks import checked
 from intertwine.comparing import covariance, kernels, neighbours
 from intertwine.comparing.features import (
     Array,
@@ -249,6 +250,7 @@ def find_measure(name: str) -> Measure:
     return MEASURES[name]
 
 
+@checked
 def similarity(
     x: Array,
     y: Array,

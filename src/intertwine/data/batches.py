@@ -45,6 +45,7 @@ class Batches:
     def __iter__(self) -> Iterator[tuple[Any, Tensor | None]]:
         left = self.limit
         for inputs, labels in self._all():
+            _assert_rows(inputs)
             count = count_rows(inputs)
             if left is not None and left < count:
                 inputs, count = _slice(inputs, 0, left), left
@@ -78,12 +79,14 @@ class Batches:
         """Inputs and labels that lie in memory already, uncut."""
         if self.limit is not None or self.device is not None:
             return None
-        if hasattr(self.data, "images"):
+        if hasattr(self.data, "images"):  # one of ours
             return self.data.images, self.data.labels
         return (self.data[0], self.data[1]) if _two_tensors(self.data) else None
 
     def _all(self) -> Iterator[tuple[Any, Tensor | None]]:
         data = self.data
+        if isinstance(data, (Tensor, dict)) or _is_pair(data):
+            _assert_rows(data[0] if _is_pair(data) else data)
         if hasattr(data, "batches"):
             yield from data.batches() if self._given is None else data.batches(self._given)
         elif isinstance(data, (Tensor, dict)):
@@ -91,16 +94,29 @@ class Batches:
         elif _is_pair(data):
             if count_rows(data[0]) != len(data[1]):
                 raise DataError(f"{count_rows(data[0])} inputs but {len(data[1])} labels")
-            yield from zip(_cut(data[0], self.batch), data[1].split(self.batch), strict=True)
+            yield from zip(_cut(data[0], self.batch), _cut(data[1], self.batch), strict=True)
         elif isinstance(data, Dataset):
             yield from (_split(item) for item in DataLoader(data, batch_size=self.batch))
-        elif isinstance(data, Iterable):
+        elif isinstance(data, Iterable) and not isinstance(data, str | bytes):
             yield from (_split(item) for item in data)
         else:
             raise DataError(
                 f"cannot read data of type {type(data).__name__}",
                 do="pass a tensor, (inputs, labels), a Dataset, a DataLoader, or batches",
             )
+
+
+def _assert_rows(inputs: Any) -> None:
+    """Inputs are a tensor of rows, or named ones, all of as many rows."""
+    tensors = list(inputs.values()) if isinstance(inputs, dict) else [inputs]
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor) or not tensor.dim():
+            what = "a tensor without rows" if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise DataError(f"inputs are tensors, not {what}", do="pass a tensor, or (inputs, labels)")
+        if tensor.is_meta or tensor.layout != torch.strided:
+            raise DataError("inputs that are sparse, or on the device meta", do="pass tensors with values")
+    if len({len(tensor) for tensor in tensors}) != 1:
+        raise DataError(f"inputs of {', '.join(str(len(t)) for t in tensors) or 'no'} rows")
 
 
 def _split(item: Any) -> tuple[Any, Tensor | None]:

@@ -22,6 +22,7 @@ from intertwine.data.concept_set import Annotation, ConceptSet
 from intertwine.data.decode import decode
 from intertwine.data.masks import mask_labels
 from intertwine.errors import DataError
+from intertwine.reading import existing_file, parsing
 
 _SAME = {"color": "colour"}
 _FIELDS = {"image", "split", "ih", "iw", "sh", "sw"}
@@ -40,9 +41,7 @@ def read_broden(folder: Path, *, size: int | None = None, limit: int | None = No
     cells = [{c: row[c].split(";") for c in known if row[c]} for row in index]
 
     def image(i: int) -> np.ndarray:
-        path = folder / "images" / index[i]["image"]
-        if not path.is_file():
-            raise DataError(f"no such image: {path}")
+        path = _picture(folder, index[i]["image"])
         result: np.ndarray = decode([(path.name, path)], size, 3)[0]
         return result
 
@@ -55,7 +54,8 @@ def read_broden(folder: Path, *, size: int | None = None, limit: int | None = No
                 if part.isdecimal():
                     whole.append(number[int(part)])
                 else:
-                    raw = mask_labels(folder / "images" / part, (shape[1], shape[2]), wide=True, crop=size)
+                    mask = _picture(folder, part)
+                    raw = mask_labels(mask, (shape[1], shape[2]), wide=True, crop=size)
                     table = np.full(int(raw.max()) + 1, -1)
                     for label in np.unique(raw):
                         table[label] = number.get(int(label), -1) if label else -1
@@ -80,10 +80,17 @@ def _category(text: str) -> str:
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
-    except OSError as error:
-        raise DataError(
-            f"cannot read {path.name} of the Broden layout: {error.strerror}", where=str(path)
-        ) from error
+    existing_file(path, "table of the Broden layout", DataError)
+    with parsing(path, DataError), path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+        if any(value is None for row in rows for value in row.values()):
+            raise DataError(f"{path.name} of the Broden layout has rows that are cut off", where=str(path))
+        return rows
+
+
+def _picture(folder: Path, name: str) -> Path:
+    """An image or a mask, which lies below DIR/images: a table of others names no other files."""
+    path = folder / "images" / name
+    if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_file():
+        raise DataError(f"no such image: {path}")
+    return path

@@ -11,9 +11,10 @@ Several are joined by "+".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,8 +26,14 @@ from intertwine.data.masks import mask_labels
 from intertwine.data.normalize import parse_normalize
 from intertwine.data.shapes import shapes
 from intertwine.errors import DataError, MissingExtra
-from intertwine.reading import existing_file
+from intertwine.numbers import Whole, pixels
+from intertwine.reading import check_memory, existing_file, parsing, read_text, user_path
+from intertwine.text import quoted
 
+T = TypeVar("T")
+
+_count = Whole(1, 1_000_000)  # of pictures that are made by code
+_MOST_CLASSES = 1_000_000
 _NOTHING = ("void", "unlabelled", "unlabeled", "ignore", "none")
 
 
@@ -38,21 +45,34 @@ def load_concepts(
     >>> load_concepts("shapes:20:32").names[:3]
     ('red', 'green', 'blue')
     """
-    parts = [_read(part, size, limit).checked() for part in spec.split("+")]
-    found = join(parts)
-    found = found if limit is None else found.take(limit * len(parts))
-    return replace(found, statistics=parse_normalize(normalize))
+    with parsing(f"the concepts {quoted(spec)}", DataError):
+        parts = [_read(part, size, limit).checked() for part in spec.split("+")]
+        found = join(parts)
+        found = found if limit is None else found.take(limit * len(parts))
+        found = replace(found, image=_guarded(found.image), annotation=_guarded(found.annotation))
+        return replace(found, statistics=parse_normalize(normalize))
+
+
+def _guarded(read: Callable[[int], T]) -> Callable[[int], T]:
+    """A reader of the i-th image, or of what is marked in it, that raises errors of ours."""
+
+    def guarded(i: int) -> T:
+        with parsing(f"image {i} of the concepts", DataError):
+            return read(i)
+
+    return guarded
 
 
 def _read(spec: str, size: int | None, limit: int | None) -> ConceptSet:
     category, _, place = spec.rpartition("=")
     kind, *numbers = place.split(":")
     if kind == "shapes":
-        if not all(n.isdecimal() and int(n) for n in numbers) or len(numbers) > 2:
-            raise DataError(f"cannot read {place!r}", do="write shapes, shapes:500 or shapes:500:64")
-        count, side = [*map(int, numbers), *(500, 64)[len(numbers) :]]
+        given = [limits(n) for limits, n in zip((_count, pixels), numbers, strict=False)]
+        if len(numbers) > len(given):
+            raise DataError(f"cannot read {quoted(place)}", do="write shapes, shapes:500 or shapes:500:64")
+        count, side = [*given, *(500, 64)[len(given) :]]
         return shapes(count if limit is None else min(count, limit), size or side)
-    path = Path(place).expanduser()
+    path = user_path(place, DataError)
     if path.suffix == ".parquet":
         return _parquet(path, category, size, limit)
     if (path / "index.csv").is_file():
@@ -74,10 +94,11 @@ def _parquet(path: Path, category: str, size: int | None, limit: int | None) -> 
         import pyarrow.parquet as parquet
     except ModuleNotFoundError as error:
         raise MissingExtra("pyarrow is not installed", do='pip install "intertwine[vision]"') from error
-    try:
+    with parsing(path, DataError, do="the file is corrupt or not parquet"):
+        facts = parquet.read_metadata(path)
+        unpacked = sum(facts.row_group(i).total_byte_size for i in range(facts.num_row_groups))
+        check_memory(unpacked, f"what {path} unpacks to", DataError)
         table = parquet.read_table(path)
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot read {path}: {error}", do="the file is corrupt or not parquet") from error
     columns = set(table.column_names)
     marks = "mask" if "mask" in columns else "label"
     if "image" not in columns or marks not in columns:
@@ -99,7 +120,7 @@ def _folder(folder: Path, category: str, size: int | None, limit: int | None) ->
     if absent:
         raise DataError(f"no mask {absent[0].name} for its image", where=str(folder / "masks"))
     listed = folder / "classes.txt"
-    names = listed.read_text(encoding="utf-8").split("\n") if listed.is_file() else []
+    names = read_text(listed, "list of classes", DataError).split("\n") if listed.exists() else []
     return _masked(str(folder), images, masks, [n.strip() for n in names if n.strip()], category, size)
 
 
@@ -118,6 +139,8 @@ def _labelled_folder(folder: Path, category: str, size: int | None, limit: int |
 def _labelled(
     name: str, images: list[Any], labels: list[int], names: list[str], category: str, size: int | None
 ) -> ConceptSet:
+    if min(labels, default=0) < 0:
+        raise DataError(f"the label {min(labels)} is negative", where=name)
     known = _filled(names, max(labels, default=-1) + 1)
     found = _images(name, images, size)
 
@@ -146,10 +169,9 @@ def _masked(
 
     def annotation(i: int) -> Annotation:
         raw = labels(i)
-        if raw.max() >= len(known):
-            raise DataError(
-                f"mask {i} holds the class {raw.max()}, but there are {len(known)} names", where=name
-            )
+        if raw.min() < 0 or raw.max() >= len(known):
+            wrong = raw.min() if raw.min() < 0 else raw.max()
+            raise DataError(f"mask {i} holds the class {wrong}, but there are {len(known)} names", where=name)
         return Annotation(nothing[raw][None], (), frozenset({category}))
 
     return _set(name, images, found, known, category, annotation)
@@ -162,6 +184,8 @@ def _images(name: str, images: list[Any], size: int | None) -> Any:
 
 
 def _filled(names: list[str], count: int) -> tuple[str, ...]:
+    if count > _MOST_CLASSES:
+        raise DataError(f"a label of {count - 1:,}: there can be {_MOST_CLASSES:,} classes at most")
     given = [n for n in names if n]
     return tuple(given + [f"class {k}" for k in range(len(given), count)])
 

@@ -56,23 +56,27 @@ def decode(
     return pixels[:, None] if pixels.ndim == 3 else np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
 
 
-def _open(name: str, item: Any, size: int | None) -> Any:
+def open_image(name: str, item: Item) -> Any:
+    """The image, in whatever mode it is stored; its size is looked at before anything is unpacked."""
     Image = pillow()
+    if isinstance(item, Image.Image):
+        return item
     if isinstance(item, Path):
         existing_file(item, "image", DataError)
+    with parsing(name, DataError):
+        # closed here: a folder may hold more images than a process may open
+        source = item if isinstance(item, Path) else io.BytesIO(item)
+        with Image.open(source, formats=FORMATS) as file:
+            if file.width * file.height > MOST_PIXELS:
+                raise DataError(
+                    f"{name} has {file.width:,} x {file.height:,} pixels, more than {MOST_PIXELS:,}"
+                )
+            return file.copy()
+
+
+def _open(name: str, item: Any, size: int | None) -> Any:
+    image = open_image(f"the image {name}", item)
     with parsing(f"the image {name}", DataError):
-        if isinstance(item, Image.Image):
-            image = item
-        else:
-            # closed here: a folder may hold more images than a process may open
-            source = item if isinstance(item, Path) else io.BytesIO(item)
-            with Image.open(source, formats=FORMATS) as file:
-                if file.width * file.height > MOST_PIXELS:  # known before anything is unpacked
-                    raise DataError(
-                        f"the image {name} has {file.width:,} x {file.height:,} pixels, more than "
-                        f"{MOST_PIXELS:,}"
-                    )
-                image = file.copy()
         image = image.convert("L" if image.mode in ("1", "L") else "RGB")
         return image if size is None else _resize_and_crop(image, size)
 

@@ -228,6 +228,10 @@ def logits_of(output: Any) -> Tensor:
 def _assert_fits(logits: Tensor, labels: Tensor, dataset: Any) -> None:
     if logits.shape[:-1] != labels.shape:
         raise ModelError(f"class scores of shape {tuple(logits.shape)} for labels of {tuple(labels.shape)}")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise DataError(f"labels are {labels.dtype}, not whole numbers")
+    if bool(((labels < 0) & (labels != IGNORED)).any()):
+        raise DataError(f"{getattr(dataset, 'name', 'the data')} has the label {int(labels.min())}")
     if int(labels.max()) >= logits.shape[-1]:
         what = "classes" if labels.dim() == 1 else "tokens"
         raise DataError(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
 
-from intertwine.data.decode import pillow
+from intertwine.data.decode import open_image, pillow
 from intertwine.errors import DataError
 
 
@@ -26,11 +25,7 @@ def mask_labels(
     """
     Image = pillow()
     name = item.name if isinstance(item, Path) else name
-    try:
-        image = Image.open(item if isinstance(item, Path) else io.BytesIO(item))
-        image.load()
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot decode the mask {name}: {error}") from error
+    image = open_image(f"the mask {name}", item)
     height, width = size
     if crop is None:
         if abs(image.width * height - image.height * width) > max(image.size):

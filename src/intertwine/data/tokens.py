@@ -24,6 +24,7 @@ from intertwine.data.files import text_column
 from intertwine.data.sources import Request
 from intertwine.errors import DataError
 from intertwine.reading import existing_file, parsing, user_path
+from intertwine.untrusted import assert_tokenizer
 from intertwine.vision_shim import import_transformers
 
 OBJECTIVES = ("causal", "masked", "embedding")
@@ -189,7 +190,10 @@ def find_vocabulary(tokenizer: str | None, files: list[Path]) -> Vocabulary:
     do = "give a folder with a tokenizer, or its tokenizer.json"
     with parsing(f"the tokenizer {place}", DataError, do=do):
         if place.is_dir():
-            found = transformers.AutoTokenizer.from_pretrained(place, local_files_only=True)
+            assert_tokenizer(place)
+            found = transformers.AutoTokenizer.from_pretrained(
+                place, local_files_only=True, trust_remote_code=False
+            )
         else:
             existing_file(place, "tokenizer", DataError)
             found = transformers.PreTrainedTokenizerFast(tokenizer_file=str(place))

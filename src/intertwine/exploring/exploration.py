@@ -11,8 +11,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.data.batches import Batches
-from intertwine.errors import InputError, Unsupported
+from intertwine.errors import DataError, InputError, Unsupported
 from intertwine.exploring._evaluate import Landscape, evaluate
 from intertwine.exploring.budget import Attempt, plan_attempts, plan_bound, plan_inputs, plan_points
 from intertwine.exploring.grid import Grid
@@ -69,6 +70,7 @@ class Exploration(Result):
         return Path(path)
 
 
+@checked
 def explore(
     model: nn.Module,
     inputs: Any,
@@ -173,12 +175,15 @@ def draw_inputs(example: tuple[Tensor, ...], count: int, seed: int) -> list[Tens
     generator = torch.Generator().manual_seed(seed)
     inputs = []
     for each in example:
+        if not each.numel() or each.is_meta:
+            raise DataError("the example holds no values", do="give an example with at least one input")
         shape = (count, *each.shape[1:])
         check_memory(math.prod(shape) * each.element_size(), f"{count:,} inputs", do="give a smaller limit")
         if each.is_floating_point():
             drawn = torch.randn(shape, generator=generator)
         else:
-            drawn = torch.randint(0, int(each.max()) + 1, shape, generator=generator)
+            low, high = min(0, int(each.min())), int(each.max())
+            drawn = torch.randint(low, high + 1, shape, generator=generator)
         inputs.append(drawn.to(each))
     return inputs
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.errors import InputError, Unsupported
 from intertwine.exploring.objective import Inputs, Layout, Objective, function_distance
 from intertwine.exploring.optimizers import RowOptimizer, make_optimizer
@@ -83,6 +84,7 @@ class NotConverged(Unsupported):
         self.best = best
 
 
+@checked
 def find_equivalents(
     model: nn.Module | Objective,
     inputs: Inputs | None = None,

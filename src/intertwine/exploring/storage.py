@@ -20,8 +20,26 @@ def write_result(
     path: str | Path, kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> Path:
     """Save `tensors` and `facts` as a result of the given kind; an existing file is replaced whole."""
+    _assert_ours(Path(path))
     header = {"format": _FORMAT, "kind": kind, "facts": json.dumps(dict(facts), sort_keys=True)}
     return write_tensors(path, tensors, header, parents=True)
+
+
+def _assert_ours(path: Path) -> None:
+    """InputError if there is a file that is no result: its name was not chosen by the user."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        return
+    try:
+        with safe_open(path, framework="pt") as file:
+            ours = (file.metadata() or {}).get("format") == _FORMAT
+    except (SafetensorError, OSError):
+        ours = False
+    if not ours:
+        raise InputError(
+            f"{path} is there and is no result of explore", so="it was not changed", do="choose another place"
+        )
 
 
 def read_result(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -217,6 +217,15 @@ def eval_copy(model: nn.Module, share: bool = False) -> nn.Module:
     return copied
 
 
+def check_values(model: nn.Module) -> None:
+    """`check_model`, for what reads the weights themselves: they are not on the device meta either."""
+    check_model(model)
+    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+        raise ModelError(
+            f"{type(model).__name__} is on the device meta and holds no values", do="load its weights first"
+        )
+
+
 def check_model(model: nn.Module) -> None:
     """Raise `ModelError` for what no later step can handle: zero-width layers and non-finite weights."""
     if not isinstance(model, nn.Module):

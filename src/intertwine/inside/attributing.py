@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.errors import InputError, NotFound
 from intertwine.inside.attribution import Attribution, ClassView
 from intertwine.inside.backward import Backward
@@ -23,6 +24,7 @@ ORDERS = ("size", "agreement")
 Progress = Callable[[int], None]
 
 
+@checked
 def attribute(
     model: nn.Module,
     data: Any,

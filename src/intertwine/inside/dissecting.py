@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.data.concept_set import ConceptSet
 from intertwine.errors import InputError
 from intertwine.inside.dissection import Dissection, Example, Reading
@@ -33,6 +34,7 @@ class _Turn:
     matrix: Tensor | None
 
 
+@checked
 def dissect(
     model: nn.Module,
     concepts: ConceptSet,

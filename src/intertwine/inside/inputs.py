@@ -11,6 +11,8 @@ from torch import Tensor
 
 from intertwine.errors import DataError, NotFound
 
+_DIGITS = 18  # of a label: more do not fit a whole number of torch
+
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
@@ -28,8 +30,11 @@ class Inputs:
         """The numbers of the inputs with a label, given by its name or number."""
         if self.labels is None:
             raise DataError("the inputs have no labels", do="give (inputs, labels), or a data set")
-        number = self.names.index(str(label)) if str(label) in self.names else label
-        found = torch.nonzero(self.labels == int(number))[:, 0] if str(number).isdecimal() else torch.empty(0)
+        text = str(label)
+        number = self.names.index(text) if text in self.names else -1
+        if number < 0 and text.isascii() and text.isdecimal() and len(text) < _DIGITS:
+            number = int(text)
+        found = torch.nonzero(self.labels == number)[:, 0] if number >= 0 else torch.empty(0)
         if not len(found):
             known = ", ".join(self.names) or ", ".join(map(str, self.labels.unique().tolist()))
             raise NotFound(f"no input has the label {label!r}", do=f"the labels are {known}")
@@ -50,7 +55,7 @@ def as_inputs(data: Any) -> Inputs:
     >>> len(inputs), inputs.of_label(0).tolist()
     (3, [0, 2])
     """
-    if isinstance(data, Tensor):
+    if isinstance(data, Tensor) and data.dim() and not data.is_meta:
         found = Inputs(lambda numbers: data[numbers], len(data), None, ())
     elif hasattr(data, "rows") and hasattr(data, "labels"):
         names = tuple(map(str, getattr(data, "classes", ())))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.merging.budget import Sizes, fit_budget
 from intertwine.merging.calibration import random_inputs
@@ -71,6 +72,7 @@ class Options:
         return self
 
 
+@checked
 def plan_merge(
     model: nn.Module,
     symmetry: Symmetry,

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from intertwine.checks import checked
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner
 from intertwine.symmetry import Symmetry
 
 
+@checked
 def feature_complexity(
     model: nn.Module,
     symmetry: Symmetry,

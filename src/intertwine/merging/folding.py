@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
+from intertwine.checks import checked
 from intertwine.errors import Unsupported
 from intertwine.graph.example import Example
 from intertwine.graph.export import eval_copy, export
@@ -116,6 +117,7 @@ class Folding:
         return factored(copied.train(model.training), self.factored)
 
 
+@checked
 def fold(model: nn.Module, example: Any, kwargs: Mapping[str, Any] | None = None) -> nn.Module:
     """The same function with plain norms; `Unsupported`, with the reason, where it cannot be had.
 

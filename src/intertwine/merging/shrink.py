@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.merging.combine import fold_plan
 from intertwine.merging.plan import MergePlan
@@ -23,6 +24,7 @@ from intertwine.merging.plan import MergePlan
 Dropped = dict[tuple[str, int], np.ndarray]
 
 
+@checked
 def apply_merge(model: nn.Module, plan: MergePlan) -> nn.Module:
     """A new, smaller model with the merges of the plan; the caller's model is not touched.
 

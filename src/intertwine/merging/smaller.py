@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from intertwine.checks import checked
 from intertwine.data import Evaluation, evaluate
 from intertwine.data.batches import Batches
 from intertwine.errors import InputError
@@ -141,6 +142,7 @@ class MergeCurve(Result):
         return [Table("merge", columns, rows, columns)]
 
 
+@checked
 def merge(
     model: nn.Module,
     inputs: Any,
@@ -205,6 +207,7 @@ def merge(
     return job.measured(job.plan(**given))
 
 
+@checked
 def merge_betas(
     model: nn.Module,
     inputs: Any,

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,11 @@ from intertwine.merging.shrink import fix_layers, named_tensors, replace_tensors
 
 FORMAT = "intertwine merged model 1"
 HUGGING_FACE = "intertwine model of Hugging Face 1"  # of save_pretrained, with a recipe beside
+# What save_pretrained writes, and what belongs to the weights and is copied along.
+_PRETRAINED = ("config.json", "generation_config.json", "modeling_narrow.py", "model.safetensors",
+               "model-*-of-*.safetensors", "model.safetensors.index.json")  # fmt: skip
+BESIDE = ("*token*", "vocab*", "merges.txt", "*.model", "*preprocessor_config.json", "processor_config.json",
+          "chat_template*")  # fmt: skip
 WEIGHTS, RECIPE = "weights.safetensors", "recipe.json"
 _DO = "give a folder that merge wrote, as merge wrote it"
 
@@ -112,13 +118,18 @@ def why_not_replace(folder: Path) -> str:
 
 
 def hugging_face_files(folder: str | Path) -> list[str]:
-    """The files of a folder that we wrote for `from_pretrained`; empty for any other folder."""
+    """The files of a folder that we wrote for `from_pretrained`; empty for any other folder.
+
+    A recipe may list anything at all: it is believed about names that such a folder has.
+    """
     try:
         found = read_json(Path(folder) / RECIPE)
     except (OSError, ValueError):
         return []
     named = found.get("files") if isinstance(found, dict) and found.get("format") == HUGGING_FACE else None
-    return list(named) if isinstance(named, list) and all(map(_is_text, named)) else []
+    if not isinstance(named, list) or not all(map(_is_text, named)):
+        return []
+    return [name for name in named if any(fnmatchcase(name, p) for p in (*_PRETRAINED, *BESIDE))]
 
 
 def read_recipe(folder: str | Path) -> MergedRecipe:

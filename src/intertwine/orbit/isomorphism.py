@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.orbit.action import double
 from intertwine.orbit.pair import Pairing
 from intertwine.orbit.units import Weights
@@ -38,6 +39,7 @@ class Isomorphism:
         return f"no element carries one into the other: {self.weight} differs by {self.error:.2g} ({where})"
 
 
+@checked
 def find_isomorphism(
     model_a: nn.Module,
     model_b: nn.Module,

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import InputError
+from intertwine.graph.export import check_values
 from intertwine.orbit.action import GroupAction, double
 from intertwine.orbit.balance import Balance
 from intertwine.orbit.closed_form import bring_onto
@@ -35,6 +36,8 @@ class Pairing:
     """a: the weights that stay; b: those that are brought onto them. Raises `InputError` if graphs differ."""
 
     def __init__(self, symmetry: Symmetry, model_a: nn.Module, model_b: nn.Module) -> None:
+        for model in (model_a, model_b):
+            check_values(model)
         graphs = exported((model_a, model_b), *inputs_of(symmetry.traced, model_a))
         if graphs is not None:
             assert_same_ops(graphs)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor, nn
 
+from intertwine.checks import checked
+from intertwine.graph.export import check_values
 from intertwine.ir.ledger import Ids
 from intertwine.orbit.action import GroupAction, double
 from intertwine.orbit.balance import Balance
@@ -38,6 +40,7 @@ class Stabiliser:
     classes: dict[str, list[list[int]]]
 
 
+@checked
 def automorphisms(
     model: nn.Module, symmetry: Symmetry, tolerance: float = TOLERANCE
 ) -> dict[str, list[list[int]]]:
@@ -57,6 +60,7 @@ def automorphisms(
 
 def find_stabiliser(model: nn.Module, symmetry: Symmetry, tolerance: float = TOLERANCE) -> Stabiliser:
     """The stabiliser of the weights of a model in its group, but for what rescales or turns alone."""
+    check_values(model)
     weights = double(symmetry.weights(model))
     action = GroupAction(find_subgroup(symmetry), {n for n, _ in model.named_parameters()} & set(weights))
     search = _Search(action, weights, tolerance)

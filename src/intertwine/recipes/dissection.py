@@ -171,12 +171,16 @@ def categories(name: str, only: str | None, folder: Path, setting: Setting, prog
         }
 
     concepts, units = bars(Reading.concepts_by_category), bars(Reading.units_by_category)
-    figures = {f"Distinct concepts by category, {over}": category_figure(concepts, "distinct concepts"),
-               f"Interpretable units by category, {over}": category_figure(units, "interpretable units")}
+    figures = {
+        f"Distinct concepts by category, {over}": category_figure(concepts, "distinct concepts"),
+        f"Interpretable units by category, {over}": category_figure(units, "interpretable units"),
+    }
     if only is not None:
         kinds = dict(zip(found[only][0].of()[0].names, found[only][0].of()[0].categories, strict=True))
-        figures |= {f"Units of every concept, {basis}, {over}": concept_figure(counts, kinds)
-                    for basis, counts in bars(Reading.detected).items()}
+        figures |= {
+            f"Units of every concept, {basis}, {over}": concept_figure(counts, kinds)
+            for basis, counts in bars(Reading.detected).items()
+        }
     claims = []
     if only in (None, "open ResNet"):
         claims.append(_fewer_claim(found))

@@ -39,9 +39,7 @@ PAPER = {"5b": ("truck",), "9": ("ship",), "8": ("horse", "cat", "dog")}
 QUICK = {"5b": ("3",), "9": ("6",), "8": ("6", "8", "0")}
 
 
-def load_subject(
-    folder: Path, setting: Setting, progress: Progress
-) -> tuple[nn.Module, Dataset, str, str]:
+def load_subject(folder: Path, setting: Setting, progress: Progress) -> tuple[nn.Module, Dataset, str, str]:
     """The net, its test images, how they are normalised, and where its weights come from."""
     from intertwine import zoo
     from intertwine.data import load_data

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.files import write_bytes
 from intertwine.plain import to_json
@@ -54,6 +55,7 @@ class Reproduced(Result):
         return [*differs, f"wrote {', '.join(map(str, self.files))}"]
 
 
+@checked
 def reproduce(
     name: str,
     out: str | Path = "reproduced",

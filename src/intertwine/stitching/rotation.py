@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.ir.groups import Group
 from intertwine.progress import Advance, Progress, counted
@@ -61,6 +62,7 @@ class Rotation(Result):
         return [Table(f"{self.layer} by {self.by}", ["", ""], rows)]
 
 
+@checked
 def rotate(
     model: nn.Module,
     train_data: Any,

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.data.batches import Batches
 from intertwine.errors import DataError, ModelError
 from intertwine.progress import Advance, Progress, counted
@@ -108,6 +109,7 @@ class StitchReport(Result):
         return [Table(title, columns, rows, columns[3:7])]
 
 
+@checked
 def stitch(
     a: nn.Module,
     b: nn.Module,

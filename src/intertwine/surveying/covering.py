@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.numbers import count
 from intertwine.progress import Progress, counted
@@ -48,6 +49,7 @@ class Coverage(Result):
         return render(self.library, self.rows)
 
 
+@checked
 def coverage(
     library: str,
     out: str | Path,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from intertwine import zoo
+from intertwine.checks import checked
 from intertwine.errors import ModelError
 from intertwine.progress import Progress
 from intertwine.results import Result, Table
@@ -15,7 +16,7 @@ from intertwine.sweeping.backends import open_backend
 from intertwine.sweeping.plan import plan_sweep
 from intertwine.sweeping.spec import Sweep, read_sweep
 from intertwine.sweeping.store import Store
-from intertwine.sweeping.table import read_table, write_table
+from intertwine.sweeping.table import TABLE, read_table, write_table
 from intertwine.sweeping.task import Task
 
 
@@ -55,6 +56,7 @@ class SweepReport(Tally, Result):
         return [counts, *failures, f"wrote {self.table}"]
 
 
+@checked
 def sweep(
     sweep: Sweep | str | Path,
     out: str | Path,
@@ -82,6 +84,7 @@ def run_sweep(
 ) -> SweepReport:
     """`sweep` of a Sweep."""
     store, waves = Store(Path(folder)), plan_sweep(sweep)
+    store.assert_ours(TABLE)
 
     def check(tasks: list[Task]) -> None:
         assert_can_start(sweep, tasks)

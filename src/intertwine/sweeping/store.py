@@ -34,6 +34,16 @@ class Store:
         self.root = root
         self._done: dict[str, dict[str, Any]] = {}  # results never change once they are believed
 
+    def assert_ours(self, *names: str) -> None:
+        """InputError if files that are about to be written are there and no run wrote any results here."""
+        found = [name for name in names if (self.root / name).exists()]
+        if found and not (self.root / "results").is_dir():
+            raise InputError(
+                f"{self.root} holds {found[0]}, which nothing of ours wrote",
+                so="nothing was changed",
+                do="choose another folder with -o",
+            )
+
     def folder(self, task: Task) -> Path:
         """Where a task keeps its files."""
         return self.root / "results" / task.key

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from intertwine.checks import checked
 from intertwine.results import Result, Table
 from intertwine.symmetry.symmetry import Symmetry, trace
 
@@ -55,6 +56,7 @@ class Inspection(Result):
         return [str(self.symmetry.proof or "not proved"), *lines]
 
 
+@checked
 def inspect(
     model: nn.Module,
     inputs: Any,

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.errors import InputError, ModelError, NotFound, RefutedClaim
 from intertwine.graph.eager import runner
 from intertwine.graph.example import Example, other_sizes
@@ -283,6 +284,7 @@ def _rng(generator: torch.Generator | np.random.Generator | int | None) -> np.ra
     return np.random.default_rng(generator)
 
 
+@checked
 def trace(
     model: nn.Module,
     example: Any,
@@ -411,6 +413,7 @@ class Trial:
         return error, worst
 
 
+@checked
 def act(model: nn.Module, element: Element | Translation) -> nn.Module:
     """A new model with weights g . theta, which computes the same function (Proposition 3.4 of source 002).
 

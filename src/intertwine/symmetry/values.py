@@ -94,7 +94,8 @@ class Freedom:
             self.axis_of[axis.classes] = k
         scalings = structure.scalings
         owner = structure.component_class
-        used = ((owner >= 0) & ~self.turns[owner])[scalings.component]
+        turned = np.append(self.turns, False)[owner]  # the last one: an owner of -1 is nobody
+        used = ((owner >= 0) & ~turned)[scalings.component]
         self.positive, self.sign = np.zeros(len(used), bool), np.zeros(len(used), bool)
         for kind in scalings.kinds:
             self.positive[kind.scales] = (kind.real != 0).any(axis=1)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.errors import VerificationFailed
 from intertwine.graph.example import Example
 from intertwine.graph.export import export
@@ -77,6 +78,7 @@ class Report(Result):
         return [Table("verify", ["what", "result"], rows)]
 
 
+@checked
 def verify(
     model: nn.Module,
     inputs: Any,
@@ -134,6 +136,7 @@ def verify(
     )
 
 
+@checked
 def assert_symmetric(model: nn.Module, inputs: Any, dtype: torch.dtype = torch.float64) -> Report:
     """`verify`, raising `VerificationFailed` where the claimed symmetry does not hold."""
     report = verify(model, inputs, dtype)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from intertwine.checks import checked
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import InputError
 from intertwine.graph.example import Example
@@ -126,6 +127,7 @@ class Dimension:
         return Path(self.page().write(path))
 
 
+@checked
 def dimension(
     model: nn.Module,
     inputs: Any,

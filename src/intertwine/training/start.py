@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.training.data import Splits, load_splits
 from intertwine.training.journal import Listener
@@ -15,6 +16,7 @@ from intertwine.training.models import build_model
 from intertwine.training.recipe import Recipe, read_recipe
 
 
+@checked
 def train(
     model: nn.Module | str,
     data: Splits | str,
@@ -46,6 +48,9 @@ def train(
     stops being finite, or if the disk is full (the last whole state stays).
     """
     recipe = read_recipe(recipe) if isinstance(recipe, str) else recipe
+    for given, kind in ((recipe, Recipe), (data, Splits | str), (model, nn.Module | str)):
+        if not isinstance(given, kind):
+            raise TypeError(f"the argument {given!r:.60} of train is neither a name nor a {kind}")
     if threads is not None:
         torch.set_num_threads(threads)
     if isinstance(data, str):

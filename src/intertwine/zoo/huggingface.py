@@ -13,6 +13,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,9 @@ from torch import Tensor, nn
 
 from intertwine.errors import InputError, IntertwineError, Unsupported
 from intertwine.numbers import count
+from intertwine.untrusted import assert_config
 from intertwine.vision_shim import import_transformers, offline
+from intertwine.zoo.building import bounded
 from intertwine.zoo.vision import not_found
 
 _VOCABULARY, _TOKENS, _IMAGE, _PATCH, _LAYERS, _FRAMES = 101, 12, 64, 16, 2, 16
@@ -99,7 +102,7 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     },
 }
 # A family whose config keeps its size under names that are not in the tables is refused beyond this.
-_LARGEST = 100_000_000
+_LARGEST, _MODULES = 100_000_000, 10_000
 HEADS = (
     "AutoModelForSpeechSeq2Seq",
     "AutoModelForObjectDetection",
@@ -141,8 +144,9 @@ def build_hf(name: str) -> Built:
         with offline():
             config_class = transformers.CONFIG_MAPPING[family]
             config = _small_config(transformers, config_class, _sizes(config_class, query, family))
-            model_class = class_of(transformers, config)
-            _assert_small(model_class, config, family)
+            model_class, small = class_of(transformers, config), partial(_assert_small, family)
+            with torch.device("meta"), bounded(f"hf:{family}", small, _MODULES):
+                model_class._from_config(config)
             model = model_class._from_config(config)
         generation = getattr(model, "generation_config", None)
         if generation is not None and getattr(config, "is_encoder_decoder", False):
@@ -174,6 +178,7 @@ def _sizes(config_class: Any, query: str, family: str) -> dict[str, int]:
                 do=f"write hf:{family}?layers=2&width=64, of {', '.join(_SHORT)} or a field of its config",
             )
         sizes |= dict.fromkeys(fields, count(value, name))
+    assert_config(sizes, f"hf:{family}", run_code=True)
     return sizes
 
 
@@ -216,12 +221,10 @@ def _small_config(transformers: Any, config_class: Any, sizes: Mapping[str, int]
     return config_class(**kwargs | _FAMILIES.get(config_class.model_type, {}) | dict(sizes or {}))
 
 
-def _assert_small(model_class: Any, config: Any, family: str) -> None:
-    with torch.device("meta"):
-        size = sum(p.numel() for p in model_class._from_config(config).parameters())
+def _assert_small(family: str, size: int) -> None:
     if size > _LARGEST:
         raise Unsupported(
-            f"hf:{family} has {size:,} parameters even after shrinking its config",
+            f"hf:{family} has more than {_LARGEST:,} parameters even after shrinking its config",
             do="write a factory with a smaller config and pass path/to/file.py:factory",
         )
 

@@ -7,7 +7,6 @@ head predicts, as the toys do (`huggingface.py`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -17,14 +16,22 @@ from torch import nn
 
 from intertwine.data.preparation import Preparation
 from intertwine.errors import InputError, IntertwineError, ModelError, WeightsError
-from intertwine.reading import parsing, read_text, user_path
+from intertwine.reading import user_path
 from intertwine.text import first_line, quoted
+from intertwine.untrusted import (
+    CONFIG,
+    MOST_CLASSES,
+    WeightsOf,
+    assert_config,
+    assert_plain,
+    read_json_file,
+)
 from intertwine.vision_shim import import_transformers, offline
+from intertwine.zoo.building import bounded
 from intertwine.zoo.huggingface import build_hf, call_of, class_of, keep_predictions, quietly
 from intertwine.zoo.sources import Source, Wanted
 from intertwine.zoo.vision import statistics_text
 
-CONFIG = "config.json"
 _LISTED = 6
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
 
@@ -49,6 +56,9 @@ def hf_source(spec: str, wanted: Wanted) -> Source:
 
 
 def _from_folder(spec: str, place: str | Path, wanted: Wanted, folder: Path | None) -> Source:
+    if folder is not None:  # before anything else is imported or read
+        assert_plain(folder)
+        assert_config(read_json_file(folder / CONFIG), str(place), run_code=wanted.run_code)
     transformers = import_transformers()
     with _transformers_errors(spec, isinstance(place, Path)), quietly(transformers):
         with nullcontext() if folder is None else offline():
@@ -56,26 +66,24 @@ def _from_folder(spec: str, place: str | Path, wanted: Wanted, folder: Path | No
             loader = _class(transformers, config, wanted)
             options = {"trust_remote_code": True} if wanted.run_code else {}
             if wanted.classes is not None:
+                if wanted.classes > MOST_CLASSES:
+                    raise InputError(f"{wanted.classes:,} classes are more than {MOST_CLASSES:,}")
                 config.num_labels = wanted.classes
-            model, report = loader.from_pretrained(place, config=config, output_loading_info=True, **options)
+            with bounded(spec, WeightsOf(folder) if folder is not None else None):
+                model, report = loader.from_pretrained(
+                    place, config=config, output_loading_info=True, **options
+                )
         folder = folder if folder is not None else _in_cache(str(place))
         _check_complete(model, report, spec)
         model.register_forward_hook(keep_predictions)
         example, kwargs = call_of(model, config)
-    return Source(
-        spec, model, example, kwargs, prepare=prepare_for(model, folder), folder=folder, family="hf"
-    )
+        prepare = prepare_for(model, folder)
+    return Source(spec, model, example, kwargs, prepare=prepare, folder=folder, family="hf")
 
 
 def _config(transformers: Any, place: str | Path, wanted: Wanted) -> Any:
     plain, _ = transformers.PretrainedConfig.get_config_dict(place)
-    if plain.get("auto_map") and not wanted.run_code:
-        code = ", ".join(sorted({str(value) for value in plain["auto_map"].values()}))
-        raise InputError(
-            f"{place} brings its own Python code ({code})",
-            so="nothing was run",
-            do="if you trust it, give --run-code",
-        )
+    assert_config(plain, str(place), run_code=wanted.run_code)
     return transformers.AutoConfig.from_pretrained(place, trust_remote_code=wanted.run_code)
 
 
@@ -138,8 +146,7 @@ def _json(folder: Path | None, name: str) -> dict[str, Any]:
     path = folder / name if folder is not None else None
     if path is None or not path.is_file():
         return {}
-    with parsing(path, ModelError):
-        found = json.loads(read_text(path, name, ModelError))
+    found = read_json_file(path)
     return found if isinstance(found, dict) else {}
 
 
@@ -160,9 +167,9 @@ def _transformers_errors(spec: str, local: bool) -> Iterator[None]:
     """Whatever transformers raises, as one message of ours."""
     try:
         yield
-    except IntertwineError:
+    except (IntertwineError, KeyboardInterrupt, GeneratorExit):
         raise
-    except Exception as error:
+    except BaseException as error:  # the code of a folder may exit, and what panics in Rust is no Exception
         reason = first_line(error) or type(error).__name__
         if local:
             raise ModelError(

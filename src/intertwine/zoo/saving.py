@@ -23,14 +23,12 @@ from intertwine.files import replacing_folder, write_bytes
 from intertwine.merging.config_fields import narrowed_config
 from intertwine.merging.factoring import FactoredEmbedding
 from intertwine.merging.folding import PlainNorm, UntiedEmbedding
-from intertwine.merging.storage import HUGGING_FACE, RECIPE, save_merged, why_not_replace
+from intertwine.merging.storage import BESIDE, HUGGING_FACE, RECIPE, save_merged, why_not_replace
 from intertwine.vision_shim import import_transformers
 from intertwine.zoo.huggingface import HEADS, quietly
 from intertwine.zoo.sources import Source
 
 CODE = "modeling_narrow.py"
-_BESIDE = ("*token*", "vocab*", "merges.txt", "*.model", "*preprocessor_config.json", "processor_config.json",
-           "chat_template*")  # fmt: skip
 _TOLERANCE = 1e-4
 _MODULE = '''"""{name}: {base} whose layers have widths of their own ("narrow" in config.json)."""
 
@@ -176,7 +174,7 @@ def _copy_beside(folder: Path | None, out: Path) -> None:
     """Tokenizer and processor, which belong to the weights."""
     if folder is None:
         return
-    for pattern in _BESIDE:
+    for pattern in BESIDE:
         for path in folder.glob(pattern):
             if path.is_file() and not (out / path.name).exists() and not path.name.endswith(".safetensors"):
                 shutil.copyfile(path, out / path.name)

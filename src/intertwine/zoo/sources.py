@@ -22,6 +22,7 @@ from intertwine.errors import InputError, ModelError
 from intertwine.numbers import count
 from intertwine.reading import check_memory
 from intertwine.text import quoted
+from intertwine.zoo.building import bounded
 from intertwine.zoo.weights import classes_of, load_weights, read_weights
 
 BATCH = 2
@@ -163,7 +164,8 @@ def resolve(
     builder, wanted = find_source(spec), Wanted(classes, pretrained, run_code)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        source = builder.build(spec, wanted)
+        with bounded(spec):
+            source = builder.build(spec, wanted)
         if weights is not None:
             source = _with_weights(source, builder, spec, wanted, weights)
         if shapes is not None:
@@ -186,7 +188,8 @@ def _with_weights(
     if wanted.classes is None:
         found = classes_of(source.model, state, ignore=source.idle)
         if found is not None:
-            with suppress(InputError):  # what cannot be built with other classes is told what does not fit
+            # what cannot be built with other classes is told what does not fit
+            with suppress(InputError), bounded(spec):
                 source = builder.build(spec, replace(wanted, classes=found))
     load_weights(source.model, weights, ignore=source.idle, state=state)
     return source

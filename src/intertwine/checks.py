@@ -1,0 +1,139 @@
+"""Arguments of public functions: of the kind that the annotation says, numbers in the range of their name.
+
+One vocabulary, one range: a `seed` or a `batch` means the same everywhere, so what it may be is said once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from intertwine import numbers
+from intertwine.numbers import Real, Whole
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_RANGES: dict[Real | Whole, str] = {
+    numbers.seed: "seed",
+    numbers.whole: "epochs restarts controls number",
+    numbers.fraction: "beta quantile threshold max_drop density max_ratio",
+    numbers.share: "target_params target_flops",
+    numbers.positive: "learning_rate lr ridge tolerance bound epsilon seconds max_seconds memory",
+    numbers.nonnegative: "enough spread save_seconds",
+    numbers.below_one: "momentum",
+    numbers.processes: "jobs devices threads",
+    Whole(1, 4): "dim",
+}
+RANGES = {name: each for each, names in _RANGES.items() for name in names.split()}
+_OTHERS: dict[str, Real | Whole] = {"int": numbers.count, "float": numbers.finite}
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, which raises InputError for numbers out of range and TypeError for other kinds of things.
+
+    >>> @checked
+    ... def draw(count: int, seed: int = 0) -> int:
+    ...     return count + seed
+    >>> draw(3, seed=4)
+    7
+    >>> draw(3, seed=-1)
+    Traceback (most recent call last):
+    intertwine.errors.InputError: seed must be a whole number from 0 to 4294967295, not -1
+    >>> draw([3])
+    Traceback (most recent call last):
+    TypeError: the argument count of draw is a list, not a number
+    """
+    signature = inspect.signature(function)
+    known = getattr(function, "__globals__", {})
+    tests = {name: _test(parameter, known) for name, parameter in signature.parameters.items()}
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            test, parameter = tests[name], signature.parameters[name]
+            if test is not None and value is not parameter.default:
+                test(value, name, f"the argument {name} of {function.__name__}")
+        return function(*args, **kwargs)
+
+    return call
+
+
+Test = Callable[[Any, str, str], None]
+
+
+def _test(parameter: inspect.Parameter, known: Mapping[str, Any]) -> Test | None:
+    """What an argument is asked, by its annotation; None where the function asks itself.
+
+    known: the names of the function's module, of which some are classes.
+    """
+    kind = str(parameter.annotation).removesuffix(" | None")
+    if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+        return None
+    optional = kind != str(parameter.annotation)
+    if kind in _OTHERS:
+        return _number(RANGES.get(parameter.name, _OTHERS[kind]), optional)
+    for start, test in _KINDS.items():
+        if kind == start or (start.endswith("[") and kind.startswith(start) and "|" not in _outside(kind)):
+            return _kind(*test, optional)
+    own = known.get(kind)
+    if isinstance(own, type) and own is not Any:
+        return _kind(lambda value: isinstance(value, own), f"a {kind}", optional)
+    return None
+
+
+def _outside(kind: str) -> str:
+    """What stands after the brackets: Sequence[str] | str is two kinds."""
+    return kind[kind.rindex("]") :]
+
+
+def _number(span: Real | Whole, optional: bool) -> Test:
+    def test(value: Any, name: str, where: str) -> None:
+        if value is None and optional:
+            return
+        if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:  # of numpy or torch
+            value = value.item()
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise TypeError(f"{where} is a {type(value).__name__}, not a number")
+        span(value, name)
+
+    return test
+
+
+def _kind(fits: Callable[[Any], bool], what: str, optional: bool) -> Test:
+    def test(value: Any, name: str, where: str) -> None:
+        if not (fits(value) or (value is None and optional)):
+            raise TypeError(f"{where} is a {type(value).__name__}, not {what}")
+
+    return test
+
+
+def _is_model(value: Any) -> bool:
+    from torch import nn
+
+    return isinstance(value, nn.Module)
+
+
+def _are_models(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_model, value))
+
+
+def _is_named(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+
+
+def _is_several(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes)
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "nn.Module": (_is_model, "a torch.nn.Module"),
+    "Sequence[nn.Module]": (_are_models, "a list of torch.nn.Module"),
+    "bool": (lambda value: type(value).__name__ in ("bool", "bool_"), "True or False"),  # numpy's, too
+    "str": (lambda value: isinstance(value, str), "a text"),
+    "Mapping[str, ": (_is_named, "a mapping with names"),
+    "Mapping[": (_is_named, "a mapping with names"),
+    "Sequence[": (_is_several, "a sequence"),
+}
