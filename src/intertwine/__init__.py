@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         trace,
         verify,
     )
+    from intertwine.symmetry.translation import Translation
     from intertwine.tangent import Dimension, dimension
     from intertwine.training import train
 

@@ -43,7 +43,7 @@ OWN = {
     "coverage": {"markdown"},
     "dissect": {"iou"},
     "explore": {"no_orbit", "png", "save"},
-    "inspect": {"explain", "no_proof"},
+    "inspect": {"explain", "no_proof", "spec"},
     "merge": {"betas", "export", "latency", "page", "plan", "seed"},
     "reproduce": {"list"},
     "stitch": {"manner"},  # --as source: settings of Training
@@ -157,7 +157,8 @@ def test_old_names_say_the_new_one(command: str, new: str, capsys: pytest.Captur
 def test_no_old_name_is_declared() -> None:
     for words, parser in commands(build_parser()).items():
         old = set(parser._option_string_actions) & set(RENAMED)
-        assert old <= {"--limit"} | ({"--inputs"} if words == ("attribute",) else set())
+        anew = {("attribute",): {"--inputs"}, ("combine",): {"--calibrate"}}
+        assert old <= {"--limit"} | anew.get(words, set())
 
 
 def verb_files() -> list[Path]:

@@ -29,7 +29,7 @@ from intertwine.merging.refit import refit
 from intertwine.merging.rigid import floating
 from intertwine.merging.shrink import apply_merge
 from intertwine.merging.spectral import plan_linear
-from intertwine.merging.trial import Trial
+from intertwine.merging.trial import Narrowing
 
 if TYPE_CHECKING:
     from intertwine.merging.decide import Planner
@@ -60,7 +60,7 @@ def weigh(planner: Planner) -> MergePlan:
     """Every axis of every kind cut as far as it goes, with costs that can be compared."""
     kinds = KINDS if planner.options.get("kinds") == "all" else (planner.options.get("kinds"),)
     axes = [*planner.whole().axes] if CHANNELS in kinds else []
-    trial = Trial(planner)
+    trial = Narrowing(planner)
     if HEADS in kinds:  # before linear axes: what makes up for heads is in the basis that they had
         heads = _asked(planner, plan_heads(planner.symmetry, planner.weights, planner.measured))
         axes += _running(planner, trial, heads)
@@ -84,7 +84,7 @@ def _asked(planner: Planner, plans: list[AxisPlan]) -> list[AxisPlan]:
     return [p for p in chosen if not any(matches(q, p.name) for q in planner.options.limits.ignore)]
 
 
-def _running(planner: Planner, trial: Trial, plans: list[AxisPlan]) -> list[AxisPlan]:
+def _running(planner: Planner, trial: Narrowing, plans: list[AxisPlan]) -> list[AxisPlan]:
     """The axes that the forward can narrow; those that it keeps at one width are joined."""
     good: list[AxisPlan] = []
     waiting: list[AxisPlan] = []

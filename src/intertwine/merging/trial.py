@@ -31,7 +31,7 @@ Numbers = tuple[tuple[str, str], ...]
 Found = tuple[bool, frozenset[tuple[str, str]]]
 
 
-class Trial:
+class Narrowing:
     """Cuts axes by one in a copy of the planner's model."""
 
     def __init__(self, planner: Planner) -> None:
