@@ -40,13 +40,15 @@ OWN = {
     "align": {"element"},
     "attribute": {"method", "sum", "text"},
     "combine": {"head_data", "page"},
-    "coverage": {"markdown"},
+    "coverage": {"markdown", "page"},
     "dissect": {"iou"},
     "explore": {"no_orbit", "png", "save"},
     "inspect": {"explain", "no_proof", "spec"},
     "merge": {"betas", "export", "latency", "page", "plan", "seed"},
     "reproduce": {"list"},
     "stitch": {"manner"},  # --as source: settings of Training
+    "sweep": {"page"},
+    "train": {"page"},
 }
 MORE = {
     "explore": {field.name for field in fields(_Search)},

@@ -57,13 +57,14 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--markdown", type=output_path, metavar="FILE", help="also write the table")
     parser.add_argument("--json", action="store_true", help="print the rows")
+    parser.add_argument("--page", type=output_path, metavar="FILE.html", help="write a page here")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Survey and print totals."""
     from intertwine.cli.output import log, write_text
-    from intertwine.cli.showing import bar, show
+    from intertwine.cli.showing import bar, show, write_page
     from intertwine.surveying import Row, coverage
 
     console = log()
@@ -79,4 +80,5 @@ def run(args: argparse.Namespace) -> int:
     if args.markdown:
         write_text(args.markdown, found.markdown())
     show(args, found)
+    write_page(args, found, {"library": args.library})
     return 1 if found.counts["wrong"] else 0

@@ -35,6 +35,14 @@ def write_and_show(args: argparse.Namespace, result: Result, facts: Mapping[str,
         say(f"wrote {args.out}")
 
 
+def write_page(args: argparse.Namespace, result: Result, facts: Mapping[str, Any]) -> None:
+    """Write the page to --page, if it is given."""
+    if args.page:
+        result.page(facts=facts).write(args.page)
+        if not args.json:
+            say(f"wrote {args.page}")
+
+
 def parts(text: str) -> list[str]:
     """What stands between commas.
 

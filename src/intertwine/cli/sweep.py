@@ -6,7 +6,7 @@ import argparse
 
 from intertwine.cli.arguments import input_path, output_path
 from intertwine.cli.runs import add_backend_arguments, progress_notes
-from intertwine.cli.showing import show
+from intertwine.cli.showing import show, write_page
 
 _EPILOG = """examples:
   intertwine sweep sweep.yml -o out --jobs 2
@@ -38,6 +38,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "-o", "--out", type=output_path, metavar="DIR", required=True, help="results and table"
     )
     add_backend_arguments(parser)
+    parser.add_argument("--page", type=output_path, metavar="FILE.html", help="write a page here")
     parser.set_defaults(run=run)
 
 
@@ -48,4 +49,5 @@ def run(args: argparse.Namespace) -> int | None:
     with progress_notes() as progress:
         report = sweep(args.sweep, args.out, backend=args.backend, jobs=args.jobs, progress=progress)
     show(args, report, tables=False)
+    write_page(args, report, {"sweep": args.sweep})
     return report.exit_code

@@ -17,7 +17,7 @@ from intertwine.cli.arguments import (
 )
 from intertwine.cli.registered import registered
 from intertwine.cli.runs import add_training_data_arguments, progress_line
-from intertwine.cli.showing import show
+from intertwine.cli.showing import show, write_page
 
 _OPTIONS = (
     "out", "train_data", "train_limit", "normalize", "size", "memory", "classes", "seed", "device", "devices",
@@ -78,6 +78,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--threads", type=processes, metavar="N", help="CPU threads (1: bit-equal runs)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--page", type=output_path, metavar="FILE.html", help="write a page here")
     parser.set_defaults(run=run)
 
 
@@ -94,4 +95,5 @@ def run(args: argparse.Namespace) -> int | None:
     if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one speaks
         facts = {name: getattr(args, name) for name in ("model", "data", "recipe", "seed")}
         show(args, result, facts, tables=False)
+        write_page(args, result, facts)
     return 0

@@ -28,9 +28,11 @@ def page_of(result: Any, **options: Any) -> Page:
     from intertwine.report.similarity_page import comparison_page
     from intertwine.report.stitch_page import stitch_page
     from intertwine.report.symmetry_page import inspection_page
+    from intertwine.report.train_page import train_page
     from intertwine.stitching import StitchReport
     from intertwine.symmetry import Inspection
     from intertwine.tangent import Dimension
+    from intertwine.training import Run
 
     pages: dict[type, Callable[..., Page]] = {
         Attribution: attribute_page,
@@ -42,6 +44,7 @@ def page_of(result: Any, **options: Any) -> Page:
         Interpolation: interpolation_page,
         MergeCurve: curve_page,
         Merged: merged_page,
+        Run: train_page,
         StitchReport: stitch_page,
     }
     for kind, make in pages.items():

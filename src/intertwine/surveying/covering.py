@@ -44,6 +44,12 @@ class Coverage(Result):
         title = f"{self.library}: {len(self.rows)} models"
         return [Table(title, list(self.counts), [list(self.counts.values())])]
 
+    def page(self, **options: Any) -> Any:
+        """How much is covered, and what froze the rest."""
+        from intertwine.surveying.page import coverage_page
+
+        return coverage_page(self, **options)
+
     def markdown(self) -> str:
         """The whole table."""
         return render(self.library, self.rows)

@@ -49,6 +49,12 @@ class SweepReport(Tally, Result):
         found = read_table(self.table.parent)
         return [Table("sweep", found.column_names, [list(row.values()) for row in found.to_pylist()])]
 
+    def page(self, **options: Any) -> Any:
+        """The spread of every quantity, and what failed."""
+        from intertwine.sweeping.page import sweep_page
+
+        return sweep_page(self, **options)
+
     def remarks(self) -> list[str]:
         """Counts, failures and where the table is."""
         counts = f"{self.tasks} tasks: {self.reused} were done before, {self.ran} ran now"
