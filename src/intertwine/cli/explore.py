@@ -107,12 +107,15 @@ def run(args: argparse.Namespace) -> int | None:
     """Load, explore, draw, print."""
     from intertwine.cli.output import say
     from intertwine.exploring import NotConverged, explore
+    from intertwine.exploring.storage import assert_ours
     from intertwine.report.explore_page import draw
     from intertwine.report.png import write_png
 
     out = Path(args.out)
     if not out.absolute().parent.is_dir():
         raise InputError(f"the folder of {args.out} does not exist", do="make it, or choose another -o")
+    for name in ("sample", "plane", "landscape") if args.save is not None else ():
+        assert_ours(Path(args.save) / f"{name}.safetensors")  # known before the work
     source = load_model(args)
     if args.data is None and source.kwargs:
         raise InputError(

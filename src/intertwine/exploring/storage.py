@@ -20,12 +20,12 @@ def write_result(
     path: str | Path, kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> Path:
     """Save `tensors` and `facts` as a result of the given kind; an existing file is replaced whole."""
-    _assert_ours(Path(path))
+    assert_ours(Path(path))
     header = {"format": _FORMAT, "kind": kind, "facts": json.dumps(dict(facts), sort_keys=True)}
     return write_tensors(path, tensors, header, parents=True)
 
 
-def _assert_ours(path: Path) -> None:
+def assert_ours(path: Path) -> None:
     """InputError if there is a file that is no result: its name was not chosen by the user."""
     from safetensors import SafetensorError, safe_open
 
