@@ -140,7 +140,8 @@ def size(model: nn.Module) -> int:
 def rows(subject: Subject, method: str, known: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The rows of a method that are not known yet."""
     shares = [s for s in subject.shares if key(subject.name, method, s) not in known]
-    start, way = time.process_time(), None
+    start = time.process_time()
+    way: tuple[nn.Module, Callable[[float], MergePlan]] | None = None
     for share in shares:
         row: dict[str, Any] = {"model": subject.name, "method": method, "share": share}
         try:

@@ -113,7 +113,8 @@ class _Blocks:
 
 def _eliminate(sides: list[_Blocks]) -> tuple[Merge, ...]:
     """The order in which heads go; distance: the relative error so far."""
-    alive, error, merges = list(range(sides[0].count)), 0.0, []
+    merges: list[Merge] = []
+    alive, error = list(range(sides[0].count)), 0.0
     while len(alive) > 1:
         costs = [sum(side.cost(head) for side in sides) for head in alive]
         at = int(np.argmin(costs))

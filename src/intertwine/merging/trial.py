@@ -80,7 +80,7 @@ class Narrowing:
                 above = owner.rpartition(".")[0]
                 for path in (owner, above, above.rpartition(".")[0]):
                     paths[path] = None
-        found = []
+        found: list[tuple[str, str]] = []
         for path in paths:
             module = self.model.get_submodule(path)
             if isinstance(module, (nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm)):
