@@ -8,6 +8,7 @@ import torch
 from architectures import ARCHITECTURES, built
 from grammar import Net, nets
 from hypothesis import HealthCheck, given, note, settings
+from torch import nn
 
 from intertwine import act, compare, trace
 from intertwine.stitching import parse_kind
@@ -94,18 +95,17 @@ def test_cka_does_not_see_what_is_orthogonal(net: Net) -> None:
     assert found[~np.isnan(found)] == pytest.approx(1, abs=1e-6)
 
 
-@fewer
-@given(nets())
-def test_the_group_stitch_is_exact_outside_blocks(net: Net) -> None:
-    note(repr(net))
-    symmetry = trace(net.model, inputs())
-    moved = act(net.model, symmetry.sample(4))
-    sides = [Surgeon(model, (inputs(),), symmetry=symmetry) for model in (net.model, moved)]
-    expected = net.model(inputs()).detach()
+def assert_group_stitch(model: nn.Module, x: torch.Tensor, seed: int = 4) -> int:
+    """At every value outside blocks the group stitch onto g . model gives back the function; how many."""
+    symmetry = trace(model, x)
+    moved = act(model, symmetry.sample(seed))
+    sides = [Surgeon(each, (x,), symmetry=symmetry) for each in (model, moved)]
+    expected = model(x).detach()
     cuts = [v.name for v in sides[0].values if not sides[0].is_output(v.name)]
     junctions = [j for j in find_junctions(sides[0], sides[1], cuts) if not j.inside]
+    labels = expected.reshape(len(expected), -1).argmax(1)
     with Store() as store:
-        kept = record(sides[0], sides[1], junctions, inputs(), expected.argmax(1), store)
+        kept = record(sides[0], sides[1], junctions, x, labels, store)
         for k, junction in enumerate(junctions):
             matrix = closed_form(parse_kind("group"), kept.moments[k], junction.group)
             layout = junction.b.value.layout
@@ -113,3 +113,18 @@ def test_the_group_stitch_is_exact_outside_blocks(net: Net) -> None:
             out = sides[1].suffix(junction.b)(value)
             size = float(expected.abs().max())
             assert float((out - expected).abs().max()) <= 1e-6 * size, (junction.name, str(junction.group))
+    return len(junctions)
+
+
+@fewer
+@given(nets())
+def test_the_group_stitch_is_exact_outside_blocks(net: Net) -> None:
+    note(repr(net))
+    assert_group_stitch(net.model, inputs())
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_group_stitch_is_exact_in_architectures(name: str) -> None:
+    model, x = built(name, generic=True)
+    data = torch.randn(40, *x.shape[1:], dtype=x.dtype, generator=torch.Generator().manual_seed(0))
+    assert assert_group_stitch(model, data) >= 1
