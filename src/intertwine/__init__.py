@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from intertwine.inside import attribute, dissect
     from intertwine.merging import apply_merge, feature_complexity, fold, merge, merge_betas, plan_merge
     from intertwine.orbit import automorphisms, find_isomorphism
+    from intertwine.pages.collection import report
+    from intertwine.pages.page import Page
     from intertwine.recipes.reproducing import reproduce
-    from intertwine.report.page import Page
     from intertwine.stitching import rotate, stitch
     from intertwine.surveying import coverage
     from intertwine.sweeping import sweep
@@ -68,6 +69,7 @@ _WHERE = {
         "inside": "attribute dissect",
         "merging": "apply_merge feature_complexity fold merge merge_betas plan_merge",
         "orbit": "automorphisms find_isomorphism",
+        "pages.collection": "report",
         "recipes.reproducing": "reproduce",
         "stitching": "rotate stitch",
         "tangent": "Dimension dimension",
@@ -110,7 +112,7 @@ def load(path: str | Path, *, run_code: bool = False, source: str | None = None)
 
 def page(result: Any, **options: Any) -> Page:
     """The HTML page of a result that has one: `page(attribute(...)).write("page.html")`."""
-    from intertwine.report import page_of
+    from intertwine.pages import page_of
 
     return page_of(result, **options)
 
@@ -153,6 +155,7 @@ __all__ = [
     "merge_betas",
     "page",
     "plan_merge",
+    "report",
     "reproduce",
     "rotate",
     "similarity",

@@ -30,16 +30,16 @@ from intertwine.exploring import function_distance, plane_through
 from intertwine.exploring.grid import Grid
 from intertwine.merging.decide import Options, Planner
 from intertwine.merging.experiments import merge_curve
-from intertwine.report import demo_figures as figures
-from intertwine.report.align_page import equal_lines, line_figure, line_finding
-from intertwine.report.attribute_page import STYLE, class_cells
-from intertwine.report.dissect_page import example_cells
-from intertwine.report.explore_figures import contour_figure
-from intertwine.report.merge_figures import curve_figure
-from intertwine.report.page import Html, Page
-from intertwine.report.similarity_figures import comparison_heat_map, matched_curves
-from intertwine.report.stitch_figures import penalty_curves
-from intertwine.report.symmetry_page import add_symmetry
+from intertwine.pages import demo_figures as figures
+from intertwine.pages.align_page import equal_lines, line_figure, line_finding
+from intertwine.pages.attribute_page import STYLE, class_cells
+from intertwine.pages.dissect_page import example_cells
+from intertwine.pages.explore_figures import contour_figure
+from intertwine.pages.merge_figures import curve_figure
+from intertwine.pages.page import Html, Page
+from intertwine.pages.similarity_figures import comparison_heat_map, matched_curves
+from intertwine.pages.stitch_figures import penalty_curves
+from intertwine.pages.symmetry_page import add_symmetry
 from intertwine.stitching import Training
 from intertwine.zoo import checkpoint, load_weights, resolve
 

@@ -324,9 +324,9 @@ def test_figures_and_the_table_of_the_source(tmp_path, capsys, monkeypatch):
     """All six recipes on a scale of seconds; the page, the numbers and the verdicts are there."""
     from intertwine.comparing.experiments import Pair, Relation
     from intertwine.errors import MissingExtra as Missing
+    from intertwine.pages import png
     from intertwine.recipes import agents as recipe
     from intertwine.recipes import functional
-    from intertwine.report import png
 
     def refuse(*args, **kwargs):
         raise Missing("no PNG in this test")

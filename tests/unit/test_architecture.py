@@ -33,7 +33,7 @@ LEVELS = [
     ALGORITHMS,
     {"zoo"},
     {"training"},
-    {"report"},
+    {"pages"},
     {"combining"},
     {"sweeping"},
     {"agents"},
@@ -97,10 +97,10 @@ def test_imports_go_one_way(path: Path) -> None:
 
 def test_the_reader_of_imports_sees_them(tmp_path: Path) -> None:
     source = (
-        "import intertwine.cli\nfrom intertwine.zoo import x\ndef f():\n    from intertwine import report\n"
+        "import intertwine.cli\nfrom intertwine.zoo import x\ndef f():\n    from intertwine import pages\n"
     )
     (tmp_path / "some.py").write_text(source)
-    assert imported(tmp_path / "some.py") == {"cli", "zoo", "report"}
+    assert imported(tmp_path / "some.py") == {"cli", "zoo", "pages"}
 
 
 def test_import_loads_nothing_heavy() -> None:
@@ -168,7 +168,7 @@ def test_what_mypy_reads_is_what_is_imported_late() -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("intertwine")
         for alias in node.names
     }
-    assert read.pop("Page") == "report.page"  # the type of a result, not a public name
+    assert read.pop("Page") == "pages.page"  # the type of a result, not a public name
     assert read == intertwine._WHERE
     assert set(read) == set(intertwine.__all__) - {"load", "page"}
 

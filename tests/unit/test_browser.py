@@ -12,9 +12,9 @@ from torch import nn
 
 import intertwine
 from browser import look, needs_chromium
-from intertwine.report.page import FLAT, Page
-from intertwine.report.similarity_figures import curves, heat_map
-from intertwine.report.symmetry_page import symmetry_page
+from intertwine.pages.page import FLAT, Page
+from intertwine.pages.similarity_figures import curves, heat_map
+from intertwine.pages.symmetry_page import symmetry_page
 
 pytestmark = needs_chromium
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"

@@ -181,7 +181,7 @@ def test_a_recipe_writes_its_page_also_without_a_browser(tmp_path, monkeypatch):
     def no_browser(figure: object, path: Path, caption: str) -> Path:
         raise MissingExtra(f"cannot write {path.name}")
 
-    monkeypatch.setattr("intertwine.report.png.write_png", no_browser)
+    monkeypatch.setattr("intertwine.pages.png.write_png", no_browser)
     monkeypatch.setattr("intertwine.exploring.embed", lambda rows, method, seed=0: rows[:, :2])
     settings = replace(LENET, quick=(8, 10.0))
     parts = ((settings, View(3, 13.0, 35, 0.0025, quick=3)),)

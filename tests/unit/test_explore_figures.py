@@ -7,8 +7,8 @@ import pytest
 
 from intertwine.errors import InputError, MissingExtra
 from intertwine.exploring import Grid, Landscape, find_topology
-from intertwine.report import explore_figures as figures
-from intertwine.report.explore_page import describe, draw_embedding, draw_landscape
+from intertwine.pages import explore_figures as figures
+from intertwine.pages.explore_page import describe, draw_embedding, draw_landscape
 
 
 def bowl(dim: int, points: int = 9, epsilon: float = 0.5) -> Landscape:

@@ -11,7 +11,7 @@ from intertwine import trace, zoo
 from intertwine.errors import InputError
 from intertwine.merging import Options, Planner, feature_complexity, widen
 from intertwine.merging.experiments import iteration_seconds, merge_curve, normalized_distances, swap_path
-from intertwine.report.merge_figures import complexity_figure, curve_figure, distance_figure, swap_figure
+from intertwine.pages.merge_figures import complexity_figure, curve_figure, distance_figure, swap_figure
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ FIGURES = """
 def no_browser(monkeypatch):
     """PNG files are made by a browser, seconds each: tested where figures are."""
     from intertwine.errors import MissingExtra
-    from intertwine.report import png
+    from intertwine.pages import png
 
     def refuse(*args, **kwargs):
         raise MissingExtra("no PNG in this test")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(autouse=True)
 def no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
     from intertwine.errors import MissingExtra
-    from intertwine.report import png
+    from intertwine.pages import png
 
     def refuse(*args: object, **kwargs: object) -> None:
         raise MissingExtra("no PNG in this test")

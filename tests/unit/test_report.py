@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from browser import look, needs_chromium
+from intertwine import report
 from intertwine.cli import main
 from intertwine.errors import InputError
-from intertwine.report.collection import report
-from intertwine.report.page import Page
+from intertwine.pages.page import Page
 from intertwine.surveying.covering import Coverage
 from intertwine.surveying.surveys import Row
 from intertwine.training import Run

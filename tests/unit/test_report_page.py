@@ -12,14 +12,14 @@ import torch
 from torch import nn
 
 import intertwine
-from intertwine import report
+from intertwine import pages
 from intertwine.comparing import compare
 from intertwine.errors import InputError
-from intertwine.report.network_map import COLOURS, render_map
-from intertwine.report.page import FLAT, Html, Page, made_by
-from intertwine.report.similarity_figures import curves, heat_map, scatter
-from intertwine.report.similarity_page import comparison_page
-from intertwine.report.symmetry_page import symmetry_page
+from intertwine.pages.network_map import COLOURS, render_map
+from intertwine.pages.page import FLAT, Html, Page, made_by
+from intertwine.pages.similarity_figures import curves, heat_map, scatter
+from intertwine.pages.similarity_page import comparison_page
+from intertwine.pages.symmetry_page import symmetry_page
 
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>&\"'"
 
@@ -103,7 +103,7 @@ def test_text_is_readable_on_its_ground_in_both_colour_schemes():
         low, high = sorted((light(a), light(b)))
         return (high + 0.05) / (low + 0.05)
 
-    style = (Path(report.__file__).parent / "page.css").read_text()
+    style = (Path(pages.__file__).parent / "page.css").read_text()
     blocks = re.findall(r":root \{([^}]*)\}", style)
     schemes = [dict(re.findall(r"--(\w+): (#\w+)", block)) for block in blocks]
     assert len(schemes) == 3  # light, dark, print
@@ -232,7 +232,7 @@ def test_comparison_page_shows_every_measure_and_note():
 def test_a_picture_carries_its_caption_escaped_and_leaves_the_figure_alone():
     import plotly.graph_objects as go
 
-    from intertwine.report.png import titled
+    from intertwine.pages.png import titled
 
     figure = go.Figure(layout={"margin": {"t": 30}})
     copy = titled(figure, "a < b " * 30)

@@ -20,7 +20,7 @@ from intertwine.comparing.experiments import (
 )
 from intertwine.comparing.seeds import compare_seeds
 from intertwine.errors import InputError
-from intertwine.report.experiment_figures import (
+from intertwine.pages.experiment_figures import (
     confusion_figure,
     embedding_figure,
     path_figures,

@@ -24,8 +24,8 @@ from intertwine.stitching import Training
 
 CLI = Path(intertwine.__file__).parent / "cli"
 VERBS = """
-    align attribute combine compare coverage dissect explore inspect interpolate merge reproduce rotate stitch
-    sweep train verify
+    align attribute combine compare coverage dissect explore inspect interpolate merge report reproduce rotate
+    stitch sweep train verify
 """.split()
 # What a function takes in other words: how a model, data and files are named, and what is printed.
 NAMES = set(

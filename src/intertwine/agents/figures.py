@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from intertwine.agents.comparing import AGAINST, GROUPS, Against, AgentComparison, Panel
-from intertwine.report.panel_figures import Cell, interval_text, panel_figure
+from intertwine.pages.panel_figures import Cell, interval_text, panel_figure
 from intertwine.zoo.agent import VIEW, ActorCritic
 
 if TYPE_CHECKING:

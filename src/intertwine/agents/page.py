@@ -6,7 +6,7 @@ from pathlib import Path
 
 from intertwine.agents.comparing import AGAINST, AgentComparison
 from intertwine.agents.figures import AXES, average_rows, network_name, panel_rows, relation_panels
-from intertwine.report.page import Page
+from intertwine.pages.page import Page
 
 _WHAT = (
     "A point is a pair of agents that were trained in the same environment: linear CKA of the features "

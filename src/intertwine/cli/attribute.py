@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int | None:
     from intertwine.cli.output import print_json, print_table, progress, say
     from intertwine.data import parse_normalize
     from intertwine.inside import attribute
-    from intertwine.report.attribute_page import COLUMNS, class_rows
+    from intertwine.pages.attribute_page import COLUMNS, class_rows
 
     source = load_model(args)
     data, tokens = _data(args, source.example, source.kwargs)

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from intertwine import dimension
     from intertwine.cli.arguments import load_dataset, load_model
     from intertwine.cli.output import log, print_json, print_table, progress
-    from intertwine.report.dimension_page import COLUMNS, VERDICTS, direction_rows, number_rows
+    from intertwine.pages.dimension_page import COLUMNS, VERDICTS, direction_rows, number_rows
 
     source = load_model(args)
     data = load_dataset(args) if args.data is not None else None

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int | None:
     from intertwine.cli.output import print_json, print_table, progress, say
     from intertwine.data.concepts import load_concepts
     from intertwine.inside import dissect
-    from intertwine.report.dissect_page import COLUMNS, dissect_rows
+    from intertwine.pages.dissect_page import COLUMNS, dissect_rows
 
     source = load_model(args)
     concepts = load_concepts(args.concepts, normalize=args.normalize, size=args.size, limit=args.limit)

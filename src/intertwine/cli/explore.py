@@ -108,8 +108,8 @@ def run(args: argparse.Namespace) -> int | None:
     from intertwine.cli.output import say
     from intertwine.exploring import NotConverged, explore
     from intertwine.exploring.storage import assert_ours
-    from intertwine.report.explore_page import draw
-    from intertwine.report.png import write_png
+    from intertwine.pages.explore_page import draw
+    from intertwine.pages.png import write_png
 
     out = Path(args.out)
     if not out.absolute().parent.is_dir():

@@ -20,7 +20,7 @@ from intertwine.cli.outputs import assert_outputs
 from intertwine.cli.streams import guarded_streams, only_json
 from intertwine.errors import InputError, IntertwineError, ModelError
 from intertwine.interrupts import Terminated, raising_terminated
-from intertwine.report.page import made_by
+from intertwine.pages.page import made_by
 from intertwine.text import first_line, shown
 
 OUR_BUG = 70  # EX_SOFTWARE of sysexits.h

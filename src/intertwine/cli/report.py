@@ -36,7 +36,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Read, write, print."""
-    from intertwine.report.collection import report
+    from intertwine import report
 
     write_and_show(args, report(args.pages, title=args.title), {})
     return 0

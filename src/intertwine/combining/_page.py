@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from intertwine.report.page import Page
+from intertwine.pages.page import Page
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

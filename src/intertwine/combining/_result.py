@@ -12,7 +12,7 @@ from intertwine.results import Result, Table
 from intertwine.symmetry import Element
 
 if TYPE_CHECKING:
-    from intertwine.report.page import Page
+    from intertwine.pages.page import Page
 
 
 @dataclass(frozen=True)

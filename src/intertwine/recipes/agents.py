@@ -181,7 +181,7 @@ def table(name: str, folder: Path, setting: Setting, progress: Progress) -> Outc
     """Table 3.1: all three experiments, and what the bottleneck changes."""
     from intertwine.agents.comparing import AGAINST
     from intertwine.agents.figures import panel_rows
-    from intertwine.report.panel_figures import interval_text
+    from intertwine.pages.panel_figures import interval_text
 
     quick = setting.quick
     classifiers = trends(find_relation(folder, quick, progress))

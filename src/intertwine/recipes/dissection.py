@@ -99,7 +99,7 @@ def _trend_claim(label: str, points: Mapping[float, list[float]], sentence: str,
 
 def rotations(name: str, layer: int, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Figs. 3 and 19: the share of interpretable units along Q^alpha, and under the layer's own group."""
-    from intertwine.report.dissect_page import share_figure
+    from intertwine.pages.dissect_page import share_figure
 
     quick, only = setting.quick, tuple(SENTENCES[layer])
     found, facts = dissect_nets(folder, quick, only, progress)
@@ -155,7 +155,7 @@ def mean_counts(
 def categories(name: str, only: str | None, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Fig. 18 (all nets) and Figs. 20, 22, 24 (one): distinct concepts by category at three powers."""
     from intertwine.inside import Reading
-    from intertwine.report.dissect_page import category_figure, concept_figure
+    from intertwine.pages.dissect_page import category_figure, concept_figure
 
     quick = setting.quick
     needed = tuple(NETS) if only is None else ("ResNet", only) if only == "open ResNet" else (only,)
@@ -223,9 +223,9 @@ def _dominated_claim(label: str, found: list[Dissection]) -> Claim:
 def best_units(name: str, only: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Figs. 21, 23, 25: the two best units at three powers, with the images they like most."""
     from intertwine.files import write_bytes
-    from intertwine.report.dissect_page import basis_name, example_cells, example_grid
-    from intertwine.report.page import Html, Page
-    from intertwine.report.pixels import png
+    from intertwine.pages.dissect_page import basis_name, example_cells, example_grid
+    from intertwine.pages.page import Html, Page
+    from intertwine.pages.pixels import png
 
     found, facts = dissect_nets(folder, setting.quick, (only,), progress)
     differs = QUICK if setting.quick else PAPER

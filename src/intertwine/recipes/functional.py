@@ -121,7 +121,7 @@ def _features(world: World) -> dict[Source, Tensor]:
 def bias(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Figure 3.1: a linear SVM tells which net and which data set a feature vector is from."""
     from intertwine.comparing.experiments import representation_bias
-    from intertwine.report.experiment_figures import confusion_figure
+    from intertwine.pages.experiment_figures import confusion_figure
 
     found = representation_bias(_features(find_world(folder, setting.quick, progress)))
     model, data = (share_interval(s, found.tested) for s in (found.wrong_model, found.wrong_data))
@@ -145,7 +145,7 @@ def bias(name: str, folder: Path, setting: Setting, progress: Progress) -> Outco
 def clusters(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Figure 3.2: t-SNE of the features, a picture for each data set."""
     from intertwine.comparing.experiments import embed
-    from intertwine.report.experiment_figures import embedding_figure
+    from intertwine.pages.experiment_figures import embedding_figure
 
     features = _features(find_world(folder, setting.quick, progress))
     figures: dict[str, Any] = {}
@@ -188,7 +188,7 @@ def same_neighbour(points: Mapping[Source, np.ndarray]) -> float:
 def matrices(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Figure 3.3: CKA of every net with every other, on each data set."""
     from intertwine.comparing.experiments import similarity_matrix
-    from intertwine.report.similarity_figures import heat_map
+    from intertwine.pages.similarity_figures import heat_map
 
     world = find_world(folder, setting.quick, progress)
     features, names = _features(world), list(world.nets)
@@ -257,7 +257,7 @@ def find_relation(folder: Path, quick: bool, progress: Progress) -> Relation:
 
 def relation(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Figure 3.4, and the first row of Table 3.1."""
-    from intertwine.report.experiment_figures import relation_figure
+    from intertwine.pages.experiment_figures import relation_figure
 
     found = find_relation(folder, setting.quick, progress)
     rho = trends(found)
@@ -302,7 +302,7 @@ def paths(name: str, folder: Path, setting: Setting, progress: Progress) -> Outc
     """Figure 3.5: nets in training against their final selves, at several learning rates."""
     from intertwine import collect
     from intertwine.comparing.experiments import Network, training_path
-    from intertwine.report.experiment_figures import path_figures
+    from intertwine.pages.experiment_figures import path_figures
 
     quick = setting.quick
     nets = (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from intertwine.exploring import EquivalenceSample, Landscape, Objective, Topology
-    from intertwine.report.explore_page import Drawing
+    from intertwine.pages.explore_page import Drawing
 
 SOURCE = "source 004"
 DIFFERS = (
@@ -136,9 +136,9 @@ def make_figure(
     from intertwine.errors import MissingExtra
     from intertwine.exploring import find_topology
     from intertwine.exploring.betti import betti_numbers
-    from intertwine.report.explore_page import fill_page
-    from intertwine.report.page import Page
-    from intertwine.report.png import write_png
+    from intertwine.pages.explore_page import fill_page
+    from intertwine.pages.page import Page
+    from intertwine.pages.png import write_png
 
     page, body = Page(f"{name}: {title}"), []
     files: list[Path] = []
@@ -218,7 +218,7 @@ def _claims(
 
 def choose_drawings(landscape: Landscape, view: View, embedding: bool, quick: bool) -> list[Drawing]:
     """The drawings of a figure of the paper: figures 3 and 6 are embeddings, the others are not."""
-    from intertwine.report.explore_page import MAX_EMBEDDED, draw_embedding, draw_landscape
+    from intertwine.pages.explore_page import MAX_EMBEDDED, draw_embedding, draw_landscape
 
     if not embedding:
         return draw_landscape(landscape, view.epsilon, embedded=0)

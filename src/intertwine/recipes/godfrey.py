@@ -167,7 +167,7 @@ class Pairs:
 
     def figure(self, x_title: str, y_title: str, kinds: list[str] | None = None) -> object:
         """A line a kind with its intervals."""
-        from intertwine.report.similarity_figures import curves
+        from intertwine.pages.similarity_figures import curves
 
         chosen = {kind: self.by_layer(kind) for kind in kinds or self.values}
         bands = {k: ([i.low for i in v], [i.high for i in v]) for k, v in chosen.items()}

@@ -111,7 +111,7 @@ def accuracy_facts(subjects: Mapping[str, Subject]) -> dict[str, Any]:
 def distances(name: str, every_layer: bool, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Fig. 2a: distances between the features of the last convolution; Fig. 7: of the first twelve."""
     from intertwine.merging.experiments import normalized_distances
-    from intertwine.report.merge_figures import distance_figure
+    from intertwine.pages.merge_figures import distance_figure
 
     subjects = load_vggs(setting, folder, progress, one=True)
     ((label, subject),) = subjects.items()
@@ -148,7 +148,7 @@ def distances(name: str, every_layer: bool, folder: Path, setting: Setting, prog
 def swaps(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Fig. 2b: interpolate between a net and itself with equivalent, or with random, features swapped."""
     from intertwine.merging.experiments import swap_path
-    from intertwine.report.merge_figures import swap_figure
+    from intertwine.pages.merge_figures import swap_figure
 
     subjects = load_vggs(setting, folder, progress, one=True)
     ((label, subject),) = subjects.items()
@@ -204,7 +204,7 @@ def curve_rows(curves: Mapping[str, list[CurvePoint]]) -> list[dict[str, Any]]:
 
 def accuracy_curves(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Fig. 3a: accuracy against the share of parameters left, over beta."""
-    from intertwine.report.merge_figures import curve_figure
+    from intertwine.pages.merge_figures import curve_figure
 
     subjects = load_vggs(setting, folder, progress)
     curves = merge_curves(subjects, setting.quick)
@@ -256,7 +256,7 @@ def share_text(left: Mapping[str, float]) -> str:
 def sizes(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Fig. 3b: accuracy against the number of parameters, before and after the largest good beta."""
     from intertwine.merging.experiments import CurvePoint
-    from intertwine.report.similarity_figures import scatter
+    from intertwine.pages.similarity_figures import scatter
 
     subjects = load_vggs(setting, folder, progress)
     rows: list[dict[str, Any]] = []
@@ -290,7 +290,7 @@ def sizes(name: str, folder: Path, setting: Setting, progress: Progress) -> Outc
 def complexity(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Fig. 5a: feature complexity against depth."""
     from intertwine.merging import PAPER_BETAS, Options, Planner, apply_merge
-    from intertwine.report.merge_figures import complexity_figure
+    from intertwine.pages.merge_figures import complexity_figure
 
     subjects = load_vggs(setting, folder, progress)
     betas = QUICK_BETAS if setting.quick else PAPER_BETAS
@@ -327,7 +327,7 @@ def pruning(name: str, folder: Path, setting: Setting, progress: Progress) -> Ou
     """Fig. 6: a ResNet merged without data; the source's method and this package's default."""
     from intertwine.merging import Options, Planner
     from intertwine.merging.experiments import merge_curve
-    from intertwine.report.merge_figures import curve_figure
+    from intertwine.pages.merge_figures import curve_figure
 
     quick = setting.quick
     subjects = load_subjects(QUICK_RESNET if quick else PAPER_RESNET, folder, progress)
@@ -367,7 +367,7 @@ def iteration_times(name: str, folder: Path, setting: Setting, progress: Progres
 
     from intertwine import trace, zoo
     from intertwine.merging.experiments import iteration_seconds
-    from intertwine.report.merge_figures import time_rows
+    from intertwine.pages.merge_figures import time_rows
 
     reported = {"vgg13": "0.018 ± 0.003", "vgg16": "0.027 ± 0.005", "resnet18": "0.015 ± 0.003",
                 "resnet50": "0.127 ± 0.012"}  # fmt: skip

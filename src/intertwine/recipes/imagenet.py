@@ -95,7 +95,7 @@ def _first_classes(data: Dataset, classes: int) -> Dataset:
 
 def harder_tasks(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Fig. 4: accuracy against the share of parameters left, over beta; of ResNets the last two stages."""
-    from intertwine.report.merge_figures import curve_figure
+    from intertwine.pages.merge_figures import curve_figure
 
     quick = setting.quick
     subjects = _digits(folder, progress) if quick else _published(progress)

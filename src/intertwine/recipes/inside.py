@@ -74,8 +74,8 @@ def see(name: str, figure: str, folder: Path, setting: Setting, progress: Progre
     from intertwine.data import parse_normalize
     from intertwine.files import replacing
     from intertwine.inside import attribute
-    from intertwine.report.attribute_page import attribute_page, class_grid, class_rows
-    from intertwine.report.pixels import png
+    from intertwine.pages.attribute_page import attribute_page, class_grid, class_rows
+    from intertwine.pages.pixels import png
 
     quick = setting.quick
     net, data, normalize, origin = load_subject(folder, setting, progress)

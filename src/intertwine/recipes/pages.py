@@ -13,7 +13,7 @@ from intertwine.recipes.claims import Verdict, verdict_of
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from intertwine.report.page import Page
+    from intertwine.pages.page import Page
 
 
 def write_outcome(
@@ -30,8 +30,8 @@ def write_outcome(
 ) -> Outcome:
     """NAME.html with everything, and a PNG of each figure (by caption) where that can be made."""
     from intertwine.errors import MissingExtra
-    from intertwine.report.page import Page
-    from intertwine.report.png import write_png
+    from intertwine.pages.page import Page
+    from intertwine.pages.png import write_png
 
     judged = judge(claims, setting, differs)
     page = Page(f"{name}: {title}")

@@ -151,7 +151,7 @@ def chosen_alpha(
     name: str, title: str, show: str, folder: Path, setting: Setting, progress: Progress
 ) -> Outcome:
     """Fig. 13 and 14: alpha by cross-validation, what it costs or gains, and which it is."""
-    from intertwine.report.similarity_figures import bars
+    from intertwine.pages.similarity_figures import bars
     from intertwine.stitching import Training, stitch
 
     seeds = _some(load_seeds("myrtle", 64, folder, setting, progress), setting)
@@ -205,7 +205,7 @@ def chosen_alpha(
 
 def sparse_stitching(name: str, title: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Fig. 15: what a lasso stitch costs that is as sparse as a group stitch, against what that costs."""
-    from intertwine.report.similarity_figures import scatter
+    from intertwine.pages.similarity_figures import scatter
     from intertwine.stitching import stitch
 
     seeds = _some(load_seeds("myrtle", 64, folder, setting, progress), setting)
@@ -281,7 +281,7 @@ def at_sparsity(points: list[tuple[float, float]], sparsity: float) -> float:
 def rotations(name: str, title: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Fig. 4: what later layers lose when a layer is acted on by the group, or by a rotation."""
     from intertwine import trace
-    from intertwine.report.similarity_figures import curves
+    from intertwine.pages.similarity_figures import curves
     from intertwine.stitching import rotate
 
     seeds = load_seeds("myrtle-plain", 10, folder, setting, progress)
@@ -321,7 +321,7 @@ def rotations(name: str, title: str, folder: Path, setting: Setting, progress: P
 
 def slopes(name: str, title: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Fig. 8 and Table 3: LeakyReLU nets from slope 1e-4 to 1, where the group becomes GL(n)."""
-    from intertwine.report.similarity_figures import lines
+    from intertwine.pages.similarity_figures import lines
     from intertwine.stitching import stitch_slopes
 
     model = "resnet20-pad"

@@ -39,7 +39,7 @@ def similarities(
 ) -> Outcome:
     """G_ReLU and orthogonal similarities between seeds, a heat map a measure and matched layers."""
     from intertwine.comparing.seeds import compare_seeds
-    from intertwine.report.similarity_figures import heat_map
+    from intertwine.pages.similarity_figures import heat_map
 
     seeds = load_seeds(model, pairs + 1, folder, setting, progress)
     group, rotation, pixels = MEASURES[kind]
@@ -185,7 +185,7 @@ def homogeneity(name: str, title: str, folder: Path, setting: Setting, progress:
     from scipy.special import ndtr
 
     from intertwine.activations import xi, xi_slope
-    from intertwine.report.similarity_figures import lines
+    from intertwine.pages.similarity_figures import lines
 
     at = np.linspace(-3, 3, 61)
     functions = lines(

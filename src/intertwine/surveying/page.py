@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from intertwine.report.page import Page
+from intertwine.pages.page import Page
 
 if TYPE_CHECKING:
     from intertwine.surveying.covering import Coverage

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from intertwine.report.page import Page
+from intertwine.pages.page import Page
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -114,7 +114,7 @@ class Dimension:
         return f"Dimension({where}{numbers}, gap {self.gap:.0e}, {self.verdict})"
 
     def page(self, **options: Any) -> Any:
-        """The HTML page (see `intertwine.report.dimension_page`)."""
+        """The HTML page (see `intertwine.pages.dimension_page`)."""
         from intertwine import page
 
         return page(self, **options)

@@ -9,7 +9,7 @@ import numpy as np
 
 from intertwine.comparing.experiments import PathPoint, Relation, RepresentationBias, Source
 from intertwine.comparing.seeds import SeedComparison
-from intertwine.report.similarity_figures import curves, heat_map, lines, scatter, title_of
+from intertwine.pages.similarity_figures import curves, heat_map, lines, scatter, title_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -9,8 +9,8 @@ from pathlib import PurePath
 from intertwine.comparing.comparison import Comparison
 from intertwine.comparing.function import FunctionalSimilarity
 from intertwine.comparing.measures import MEASURES
-from intertwine.report.page import Page
-from intertwine.report.similarity_figures import comparison_heat_map, matched_curves, title_of
+from intertwine.pages.page import Page
+from intertwine.pages.similarity_figures import comparison_heat_map, matched_curves, title_of
 
 _PIXELS = {
     "pool": "means over pixels",

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from intertwine.inside import Attribution, ClassView
-from intertwine.report.page import Html, Page
-from intertwine.report.pixels import colours, image_tag, overlay, scaled, to_pixels
+from intertwine.pages.page import Html, Page
+from intertwine.pages.pixels import colours, image_tag, overlay, scaled, to_pixels
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 COLUMNS = [

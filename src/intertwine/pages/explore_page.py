@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intertwine.errors import MissingExtra
-from intertwine.report import explore_figures as figures
+from intertwine.pages import explore_figures as figures
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from intertwine.exploring import Exploration, Landscape, Topology
     from intertwine.exploring.orbit import Orbit
-    from intertwine.report.page import Page
+    from intertwine.pages.page import Page
 
 # UMAP needs seconds for thousands of points and minutes for more; a picture needs no more than this.
 MAX_EMBEDDED = 4000
@@ -131,7 +131,7 @@ def fill_page(
 
 def exploration_page(found: Exploration, facts: Mapping[str, Any] | None = None) -> Page:
     """The page of an exploration."""
-    from intertwine.report.page import Page
+    from intertwine.pages.page import Page
 
     page = Page("The equivalence class of a parameter")
     if "finding" in found.facts:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from intertwine.report.network_map import COLOURS, add_map
-from intertwine.report.page import Page
+from intertwine.pages.network_map import COLOURS, add_map
+from intertwine.pages.page import Page
 from intertwine.symmetry import Inspection, Report, Symmetry, verify
 
 _MOST_BARS = 60

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from intertwine.aligning import Interpolation, InterpolationCurve, LayerConnectivity
 from intertwine.aligning._interpolation import NAMES
-from intertwine.report.page import Page
+from intertwine.pages.page import Page
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 
 from intertwine.ir.groups import Group
-from intertwine.report.page import Html, Page
+from intertwine.pages.page import Html, Page
 from intertwine.symmetry import Axis, Symmetry
 
 # From the smallest group to the largest; frozen is grey. Dark text stands on all of them.

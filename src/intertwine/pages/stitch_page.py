@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from intertwine.report.page import Page
-from intertwine.report.stitch_figures import penalty_curves
+from intertwine.pages.page import Page
+from intertwine.pages.stitch_figures import penalty_curves
 from intertwine.stitching.stitching import StitchReport
 
 

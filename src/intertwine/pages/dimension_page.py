@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from intertwine.report.page import Page
+from intertwine.pages.page import Page
 from intertwine.tangent import KINDS, Dimension
 
 VERDICTS = {

@@ -9,7 +9,7 @@ from intertwine.errors import InputError
 from intertwine.results import Result
 
 if TYPE_CHECKING:
-    from intertwine.report.page import Page
+    from intertwine.pages.page import Page
 
 
 def page_of(result: Any, **options: Any) -> Page:
@@ -19,16 +19,16 @@ def page_of(result: Any, **options: Any) -> Page:
     from intertwine.exploring import Exploration
     from intertwine.inside import Attribution, Dissection
     from intertwine.merging.smaller import MergeCurve, Merged
-    from intertwine.report.align_page import interpolation_page
-    from intertwine.report.attribute_page import attribute_page
-    from intertwine.report.dimension_page import dimension_page
-    from intertwine.report.dissect_page import dissect_page
-    from intertwine.report.explore_page import exploration_page
-    from intertwine.report.merge_page import curve_page, merged_page
-    from intertwine.report.similarity_page import comparison_page
-    from intertwine.report.stitch_page import stitch_page
-    from intertwine.report.symmetry_page import inspection_page
-    from intertwine.report.train_page import train_page
+    from intertwine.pages.align_page import interpolation_page
+    from intertwine.pages.attribute_page import attribute_page
+    from intertwine.pages.dimension_page import dimension_page
+    from intertwine.pages.dissect_page import dissect_page
+    from intertwine.pages.explore_page import exploration_page
+    from intertwine.pages.merge_page import curve_page, merged_page
+    from intertwine.pages.similarity_page import comparison_page
+    from intertwine.pages.stitch_page import stitch_page
+    from intertwine.pages.symmetry_page import inspection_page
+    from intertwine.pages.train_page import train_page
     from intertwine.stitching import StitchReport
     from intertwine.symmetry import Inspection
     from intertwine.tangent import Dimension
@@ -57,7 +57,7 @@ def page_of(result: Any, **options: Any) -> Page:
 
 def plain_page(result: Result, facts: Mapping[str, Any] | None = None) -> Page:
     """The tables of a result, and what is known beside it."""
-    from intertwine.report.page import Page
+    from intertwine.pages.page import Page
 
     page = Page(type(result).__name__)
     page.facts(facts or {})

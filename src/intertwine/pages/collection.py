@@ -16,8 +16,8 @@ from typing import Any
 
 from intertwine.checks import checked
 from intertwine.errors import InputError
+from intertwine.pages.page import Html, Page
 from intertwine.reading import read_text
-from intertwine.report.page import Html, Page
 from intertwine.results import Result, Table
 
 _POLICY = (

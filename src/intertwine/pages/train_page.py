@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from intertwine.report.page import Page
+from intertwine.pages.page import Page
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

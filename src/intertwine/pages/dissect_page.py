@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intertwine.inside import Dissection, Reading
-from intertwine.report.page import Html, Page
-from intertwine.report.pixels import image_tag, spotlight
+from intertwine.pages.page import Html, Page
+from intertwine.pages.pixels import image_tag, spotlight
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
