@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from intertwine.data import Evaluation
 from intertwine.merging.smaller import MergeCurve, Merged
 from intertwine.pages.page import Page
 
@@ -36,12 +38,35 @@ def merged_finding(result: Merged) -> str:
     """One sentence: how much smaller, and what it costs."""
     share = result.parameters_after / max(result.parameters_before, 1)
     text = f"{result.parameters_after:,} of {result.parameters_before:,} parameters are left ({share:.0%})"
-    if result.accuracy_before is None or result.accuracy_after is None:
+    before, after = result.evaluation_before, result.evaluation_after
+    if before is None or after is None:
         return f"{text}; what that costs was not measured (give data)."
-    lost = 100 * (result.accuracy_before - result.accuracy_after)
+    what = _measured(after)
+    old, new, error = (
+        getattr(e, name) for e, name in ((before, what), (after, what), (after, f"{what}_error"))
+    )
+    within = f" +- {_number(error, what)}" if math.isfinite(error) else ""
+    if what == "cosine":
+        return f"{text}; embeddings have a cosine of {new:.4f}{within} with those of the model as it was."
+    if what == "loss":
+        numbers = f"{old:.4f} before, {new:.4f}{within} after, over {after.inputs:,} windows"
+        goes = f"from {before.perplexity:.3g} to {after.perplexity:.3g}"
+        return f"{text}; the perplexity goes {goes} (loss {numbers})."
+    lost = 100 * (old - new)
     said = "loses no" if lost == 0 else f"{'loses' if lost > 0 else 'gains'} {abs(lost):.2f} points of"
-    numbers = f"{result.accuracy_before:.2%} before, {result.accuracy_after:.2%} after"
+    numbers = f"{old:.2%} before, {new:.2%}{within} after, on {after.inputs:,} inputs"
     return f"{text}; this {said} accuracy ({numbers})."
+
+
+def _measured(found: Evaluation) -> str:
+    """What is worth looking at: the loss of a language model, the cosine of embeddings, else the accuracy."""
+    if not math.isnan(found.cosine):
+        return "cosine"
+    return "loss" if found.tokens else "accuracy"
+
+
+def _number(value: float, what: str) -> str:
+    return f"{100 * value:.2f} points" if what == "accuracy" else f"{value:.4f}"
 
 
 def curve_page(curve: MergeCurve, facts: Mapping[str, Any] | None = None) -> Page:
@@ -54,7 +79,10 @@ def curve_page(curve: MergeCurve, facts: Mapping[str, Any] | None = None) -> Pag
         least = min((m.parameters_after / max(m.parameters_before, 1) for m in free), default=1.0)
         page.finding(f"{least:.0%} of the parameters keep the accuracy of {before:.2%} within one point.")
     page.section("The trade-off")
-    page.figure(trade_off(curve), "Every point is one threshold; the cross is the model as it was.")
+    bars = (
+        "Every point is one threshold, with its 95 % interval over inputs; the cross is the model as it was."
+    )
+    page.figure(trade_off(curve), bars)
     page.section("Every threshold", folded=True)
     for table in curve.tables():
         page.table(table.columns, table.rows)
@@ -66,20 +94,26 @@ def trade_off(curve: MergeCurve) -> Figure:
     """Accuracy (or FLOPs, without data) against the parameters kept, with the unmerged point."""
     import plotly.graph_objects as go
 
-    measured = all(m.accuracy_after is not None for m in curve.merged)
     rows = sorted(zip(curve.betas, curve.merged, strict=True), key=lambda row: row[1].parameters_after)
     kept = [100 * m.parameters_after / max(m.parameters_before, 1) for _, m in rows]
-    if measured:
-        values, before, title = [m.accuracy_after for _, m in rows], rows[0][1].accuracy_before, "accuracy"
+    first, found = rows[0][1].evaluation_before, [m.evaluation_after for _, m in rows]
+    measured = [e for e in found if e is not None]
+    errors: dict[str, Any] = {}
+    if first is not None and len(measured) == len(rows):
+        title = _measured(first)
+        values = [getattr(e, title) for e in (*measured, first)]
+        half = [getattr(e, f"{title}_error") for e in (*measured, first)]
+        bars = [{"type": "data", "array": part, "thickness": 1} for part in (half[:-1], half[-1:])]
+        errors = dict(zip(("merged", "before"), bars, strict=True)) if all(map(math.isfinite, half)) else {}
     else:
-        values = [100 * m.flops_after / max(m.flops_before, 1) for _, m in rows]
-        before, title = 100.0, "FLOPs kept, %"
+        values = [*(100 * m.flops_after / max(m.flops_before, 1) for _, m in rows), 100.0]
+        title = "FLOPs kept, %"
     figure = go.Figure(
-        go.Scatter(x=kept, y=values, text=[f"beta {beta:g}" for beta, _ in rows], name="merged",
-                   mode="lines+markers", line={"color": _KEPT})
+        go.Scatter(x=kept, y=values[:-1], text=[f"beta {beta:g}" for beta, _ in rows], name="merged",
+                   mode="lines+markers", line={"color": _KEPT}, error_y=errors.get("merged"))
     )  # fmt: skip
     figure.add_trace(
-        go.Scatter(x=[100], y=[before], name="as it was", mode="markers",
+        go.Scatter(x=[100], y=values[-1:], name="as it was", mode="markers", error_y=errors.get("before"),
                    marker={"symbol": "x", "size": 11, "color": _BEFORE})
     )  # fmt: skip
     return figure.update_layout(xaxis_title="parameters kept, %", yaxis_title=title, height=440, **_FRAME)
