@@ -65,7 +65,7 @@ class Tokens(Dataset):
         return f"Tokens({self.name!r}, {len(self)} windows of {self.context}, {self.objective})"
 
     def __len__(self) -> int:
-        return (len(self.ids) - (self.objective == "causal")) // self._step
+        return max(0, len(self.ids) - (self.objective == "causal")) // self._step
 
     @property
     def _framed(self) -> bool:

@@ -107,7 +107,7 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
     """Export `model` on example arguments; raises `ExportFailed` or `ModelError` with the reason."""
     check_model(model)
     inputs, named = tuple(args), dict(kwargs or {})
-    _assert_runs(model, inputs, named)
+    assert_runs(model, inputs, named)
     copied = eval_copy(model, share=True)
     try:
         with torch.no_grad(), _quiet(), torch.random.fork_rng(devices=[]):
@@ -161,7 +161,9 @@ def _advice(error: BaseException) -> str:
     return "trace a submodule that it can trace"
 
 
-def _assert_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def assert_runs(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], what: str = "the example"
+) -> None:
     """Tell a wrong example from a model that cannot be exported, before torch.export complains at length.
 
     On a copy of its own: a first run may fill caches, which would then be exported as constants.
@@ -179,9 +181,9 @@ def _assert_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
                 output = copied(*copy.deepcopy(args), **copy.deepcopy(kwargs))
     except (Exception, SystemExit) as error:  # a forward that calls sys.exit must not end the command with 0
         raise ModelError(
-            f"the model does not run on the example: {first_line(error)}",
-            where=type(model).__name__ + ", example " + describe(args or kwargs),
-            do="give an example that fits (--input 1x3x32x32)",
+            f"the model does not run on {what}: {first_line(error)}",
+            where=f"{type(model).__name__}, {what.removeprefix('the ')} {describe(args or kwargs)}",
+            do="give an example that fits (--input 1x3x32x32)" if what == "the example" else "",
         ) from error
     if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(output)):
         raise ModelError(

@@ -117,11 +117,11 @@ def with_numbers(config: Any, numbers: Mapping[Path, int]) -> Any:
     for path, value in numbers.items():
         holder = copied
         for part in path[:-1]:
-            holder = holder[part] if isinstance(part, int) else getattr(holder, part)
-        if isinstance(path[-1], int):
+            holder = holder[part] if isinstance(holder, dict | list) else getattr(holder, str(part))
+        if isinstance(holder, dict | list):
             holder[path[-1]] = value
         else:
-            setattr(holder, path[-1], value)
+            setattr(holder, str(path[-1]), value)
     return copied
 
 

@@ -14,9 +14,10 @@ from torch import nn
 
 from intertwine.checks import checked
 from intertwine.data import Evaluation, evaluate
-from intertwine.data.batches import Batches
+from intertwine.data.batches import Batches, arguments
 from intertwine.errors import InputError
 from intertwine.graph.example import Example
+from intertwine.graph.export import assert_runs
 from intertwine.merging.config_fields import config_key
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner
 from intertwine.merging.factoring import factored, find_tables
@@ -275,6 +276,8 @@ class _Job:
             if calibration is None:
                 raise InputError("repair by data needs data", do="give data or train_data")
             self.batches = [x for x, _ in Batches(calibration, batch=100, limit=_MEASURED)]
+            for batch in self.batches[:1]:
+                assert_runs(model, *arguments(batch), what="the data")
         if fold:
             self.folding, self.base = find_folding(model, *self.call)
             symmetry = None
