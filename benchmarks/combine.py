@@ -65,6 +65,7 @@ IMAGES: dict[str, Make] = {
     "git-re-basin": rebasin,
     "repair": made(how="average", repair="rescale"),
     "combine": made(),
+    "ridge 0.05": made(ridge=0.05),
     "learned": made(epochs=20),
 }
 TEXT: dict[str, Make] = {
@@ -73,6 +74,7 @@ TEXT: dict[str, Make] = {
     "activations": made(how="average"),
     "folded": made(how="average", fold=True),
     "combine": made(fold=True),
+    "ridge 0.05": made(fold=True, ridge=0.05),
     "loss": made(fold=True, align="loss", how="average"),
     "combine by loss": made(fold=True, align="loss"),
     "learned": made(fold=True, epochs=10),

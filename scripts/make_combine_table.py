@@ -38,6 +38,7 @@ WAYS = (
     ("folded", "folded, aligned by activations, averaged"),
     ("loss", "aligned by loss, averaged"),
     ("combine", "**combine**"),
+    ("ridge 0.05", "combine `--ridge 0.05`"),
     ("zip", "**combine** `--how zip`"),
     ("combine by loss", "combine `--align loss`"),
     ("learned", "combine `--epochs`"),

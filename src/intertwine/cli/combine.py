@@ -77,8 +77,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--train-data", type=data_spec, metavar="DATA",
         help="inputs for alignment and least squares; labels are not read (default: --data)")  # fmt: skip
     add("--train-limit", type=positive_int, default=2000, metavar="N", help="inputs used (default: 2000)")
-    add("--ridge", type=positive_float, default=0.05, metavar="X",
-        help="pull of least squares towards the average (default: 0.05)")  # fmt: skip
+    add("--ridge", type=positive_float, default=0.01, metavar="X",
+        help="pull of least squares towards the average (default: 0.01)")  # fmt: skip
     add("--steps", type=most(1_000_000), default=300, metavar="N", help="of --align loss (default: 300)")
     add("--permute", action="store_true", help="with --align loss: channels may change places too")
     add("--heads", choices=("one", "each"),

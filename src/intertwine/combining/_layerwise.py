@@ -25,7 +25,7 @@ from intertwine.data.batches import arguments, count_rows
 from intertwine.graph.export import Traced, export
 from intertwine.rules import facts
 
-RIDGE = 5e-2
+RIDGE = 1e-2
 ROWS = 120_000  # of a layer, drawn evenly from all batches
 RECTIFIED = 0.5  # share of the average after a rectifier in what the layer before it should make
 
