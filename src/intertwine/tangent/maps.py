@@ -1,9 +1,10 @@
 """Maps of channels as directions of the weights, tried one by one where the group is known to lack them.
 
-    length    the sum of all E_ii on what makes the channels alone: a norm that follows takes it out
+    length    the sum of all E_ii on what makes the channels, and on some of what reads them: a norm that
+              stands before the other readers takes it out
     rotary    E_ij - E_ji between the two places of a channel of q and k that a rotary embedding ties
-    mixing    E_ij: what makes i gets some of j, and what reads j loses as much of i; inside the groups of a
-              grouped layer, and between the parts of a split
+    mixing    E_ij: what makes i gets some of j, and what reads j loses as much of i; and E_ij - E_ji, where a
+              norm sees the length. Inside the groups of a grouped layer, between the parts of a split
     scale     one channel alone: what makes it grows, what reads it shrinks
 
 Anywhere else such a map is one that the rules should have found, and gets no name.
@@ -12,6 +13,7 @@ Anywhere else such a map is one that the rules should have found, and gets no na
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from intertwine.symmetry import Axis, Symmetry
 from intertwine.tangent.coordinates import Coordinates
 
 Key = tuple[str, int]
+READERS = 5  # of an axis, up to which every choice of them is tried
 Candidates = tuple[str, np.ndarray]  # a kind, and directions as columns over all coordinates
 
 
@@ -38,7 +41,7 @@ class ChannelMaps:
         """Directions in small batches; pairs only of up to `most` channels."""
         n = len(self.places)
         blocks = [[i for i in range(n) if self.block[i] == b] for b in dict.fromkeys(self.block)]
-        yield "length", np.stack([self._length(b) for b in (*blocks, range(n))], axis=1)
+        yield "length", np.stack([v for b in (*blocks, range(n)) for v in self._lengths(b)], axis=1)
         twice = [self._turned(i) for i in range(n) if all(len(p) == 2 for p in self.places[i].values())]
         if twice:
             yield "rotary", np.stack(twice, axis=1)
@@ -46,6 +49,7 @@ class ChannelMaps:
             others = [j for j in range(n) if j != i and self._alike(i, j)]
             if others:
                 yield "mixing", np.stack([self._mixed(i, j) for j in others], axis=1)
+                yield "mixing", np.stack([self._mixed(i, j) - self._mixed(j, i) for j in others], axis=1)
 
     def _alike(self, i: int, j: int) -> bool:
         a, b = self.places[i], self.places[j]
@@ -54,13 +58,19 @@ class ChannelMaps:
     def _reads(self, key: Key) -> bool:
         return self.roles.get(key) == "in"
 
-    def _length(self, channels: Sequence[int] | range) -> np.ndarray:
-        out = np.zeros(self.at.size)
+    def _lengths(self, channels: Sequence[int] | range) -> Iterator[np.ndarray]:
+        """All that makes some channels grows; any of what reads them shrinks."""
+        made, read = np.zeros(self.at.size), dict[Key, np.ndarray]()
         for i in channels:
             for key, ids in self.places[i].items():
-                if self.roles.get(key) in ("out", "bias"):
-                    out[ids] = self.at.theta[ids]
-        return out
+                if self._reads(key):
+                    read.setdefault(key, np.zeros(self.at.size))[ids] = self.at.theta[ids]
+                elif self.roles.get(key) in ("out", "bias"):
+                    made[ids] = self.at.theta[ids]
+        few = list(read.values()) if len(read) <= READERS else []
+        for count in range(len(few) + 1):
+            for some in combinations(few, count):
+                yield made - sum(some, np.zeros(self.at.size))
 
     def _mixed(self, i: int, j: int) -> np.ndarray:
         out = np.zeros(self.at.size)
