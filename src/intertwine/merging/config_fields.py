@@ -111,14 +111,18 @@ def narrowed_config(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> 
     return with_numbers(config, numbers)
 
 
+def _is_container(holder: Any) -> bool:
+    return isinstance(holder, dict | list)
+
+
 def with_numbers(config: Any, numbers: Mapping[Path, int]) -> Any:
     """A copy of the config with other numbers."""
     copied = copy.deepcopy(config)
     for path, value in numbers.items():
-        holder = copied
+        holder: Any = copied
         for part in path[:-1]:
-            holder = holder[part] if isinstance(holder, dict | list) else getattr(holder, str(part))
-        if isinstance(holder, dict | list):
+            holder = holder[part] if _is_container(holder) else getattr(holder, str(part))
+        if _is_container(holder):
             holder[path[-1]] = value
         else:
             setattr(holder, str(path[-1]), value)
