@@ -41,7 +41,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     7
     >>> draw(3, seed=-1)
     Traceback (most recent call last):
-    intertwine.errors.InputError: seed must be a whole number from 0 to 4294967295, not -1
+    intertwine.errors.InputError: seed must be a whole number from 0 to 4,294,967,295, not -1
     >>> draw([3])
     Traceback (most recent call last):
     TypeError: the argument count of draw is a list, not a number

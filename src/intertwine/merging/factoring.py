@@ -27,6 +27,7 @@ LEAST = 4  # rows for each column of a table that is worth it
 class FactoredEmbedding(nn.Module):
     """Rows of `table`, times a matrix.
 
+    >>> import torch
     >>> whole = nn.Embedding(9, 2)
     >>> ids = torch.tensor([3, 5])
     >>> torch.equal(FactoredEmbedding(whole.weight)(ids), whole(ids))
@@ -48,6 +49,7 @@ class FactoredEmbedding(nn.Module):
 def factor(model: nn.Module, example: Any, kwargs: Mapping[str, Any] | None = None) -> nn.Module:
     """The same function with its tables of tokens as products; `Unsupported` where there are none.
 
+    >>> import torch
     >>> net = nn.Sequential(nn.Embedding(20, 3), nn.Linear(3, 2))
     >>> factor(net, torch.zeros(1, 2, dtype=torch.long))[0].turn
     Linear(in_features=3, out_features=3, bias=True)

@@ -28,10 +28,11 @@ def bounded(
     assert_size: is told the number of weights so far, and raises what it likes, in place of the question
     whether those that are no meta tensors fit memory.
 
-    >>> with bounded("a net"):
-    ...     _ = nn.Linear(10**6, 10**7)
+    >>> with bounded("a net", most=2):
+    ...     _ = nn.Sequential(nn.ReLU(), nn.ReLU(), nn.ReLU())
     Traceback (most recent call last):
-    intertwine.errors.ModelError: a net would take 40,000 GB, more than half of the memory here
+    intertwine.errors.ModelError: a net has more than 2 modules
+      so   it was not built
     """
     modules = numbers = size = 0
 
@@ -63,4 +64,9 @@ def bounded(
             hooks.register_module_buffer_registration_hook(on_tensor),
         ):
             stack.callback(handle.remove)
-        yield
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, MemoryError) or "allocate memory" in str(error):
+                raise ModelError(f"{what} does not fit into memory", so="it was not built") from error
+            raise
