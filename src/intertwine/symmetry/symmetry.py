@@ -297,7 +297,7 @@ def trace(
 
     example: a tensor, the tuple of positional arguments of `forward`, or a mapping of keyword arguments;
     kwargs: its keyword arguments. The model is copied, put into eval mode and exported; the caller's is never
-    touched. The proof runs the model in float64 at the example's size and at two others, if it takes any;
+    touched. The proof runs the model in float64 at the example's size and at others, if it takes any;
     what it refutes is frozen. Without it (`prove=False`) the model is traced at a second size, and what
     holds at both is kept.
 
