@@ -16,7 +16,7 @@ from intertwine import pages
 from intertwine.comparing import compare
 from intertwine.errors import InputError
 from intertwine.pages.network_map import COLOURS, render_map
-from intertwine.pages.page import FLAT, Html, Page, made_by
+from intertwine.pages.page import FLAT, SOLID, Html, Page, made_by
 from intertwine.pages.similarity_figures import curves, heat_map, scatter
 from intertwine.pages.similarity_page import comparison_page
 from intertwine.pages.symmetry_page import symmetry_page
@@ -68,8 +68,11 @@ def test_the_part_of_plotly_is_of_plotlys_version_and_draws_what_it_says():
     text = page.render()
     assert f"* plotly.js (cartesian - minified) v{get_plotlyjs_version()}\n" in text
     solid = Page("t")
-    solid.figure(go.Figure(go.Surface(z=[[1, 2], [3, 4]])))
-    assert "cartesian - minified" not in solid.render()  # the whole library draws it
+    solid.figure(go.Figure([{"type": kind} for kind in sorted(SOLID)]))
+    text = solid.render()
+    assert f"* plotly.js (gl3d - minified) v{get_plotlyjs_version()}\n" in text and len(text) < 2_000_000
+    solid.figure(heat_map(np.eye(2), ["a", "b"], ["c", "d"]))
+    assert "gl3d - minified" not in solid.render()  # only the whole library draws both
 
 
 def test_a_page_says_what_was_found_first_and_how_it_was_made_last(monkeypatch):

@@ -1,8 +1,8 @@
 """One offline HTML page: the finding in a sentence, then pictures, then details that fold; how it was made.
 
 Every string is escaped; `Html` marks the rare piece that is already markup. The plotting library is embedded
-once: the part of it that draws in two dimensions, or all of it where a figure has three. The file is written
-beside its target and renamed, so it is there whole or not at all.
+once: the part of it that draws in two dimensions or in three, all of it where a page has both. The file is
+written beside its target and renamed, so it is there whole or not at all.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from intertwine.cells import format_cell
 from intertwine.errors import InputError
 from intertwine.files import replacing
 
-# What plotly's "cartesian" bundle draws; a test holds its version against that of the package plotly.
+# What plotly's "cartesian" and "gl3d" bundles draw; a test holds their version against that of the package.
 FLAT = frozenset("bar box contour heatmap histogram histogram2d image pie scatter violin".split())
+SOLID = frozenset("isosurface mesh3d scatter scatter3d surface volume".split())
 _FEWEST_LINKS = 3  # sections that deserve a table of contents
 _command: ContextVar[str] = ContextVar("command", default="")
 
@@ -179,16 +180,17 @@ def _footer() -> str:
 
 
 def _plotly(kinds: set[str]) -> str:
-    if kinds <= FLAT:
-        return _cartesian()
+    for bundle, known in (("cartesian", FLAT), ("gl3d", SOLID)):
+        if kinds <= known:
+            return _bundle(bundle)
     from plotly.offline import get_plotlyjs
 
     return str(get_plotlyjs())
 
 
 @cache
-def _cartesian() -> str:
-    packed = Path(__file__).parent / "vendor/plotly-cartesian.min.js.gz"
+def _bundle(name: str) -> str:
+    packed = Path(__file__).parent / f"vendor/plotly-{name}.min.js.gz"
     return gzip.decompress(packed.read_bytes()).decode("utf-8")
 
 
