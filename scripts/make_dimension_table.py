@@ -16,6 +16,7 @@ from typing import Any
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, MEASURED = DOCS / "dimension.md", DOCS / "measured" / "dimension-nets.json"
 START, END = "<!-- table: made by scripts/make_dimension_table.py -->", "<!-- end of table -->"
+MISSED = ("channel", "axis", "open")
 VERDICTS = ("complete", "explained", "open", "unsure")
 
 
@@ -32,6 +33,11 @@ def table(measured: dict[str, Any]) -> str:
             directions[kind] += count
     lines += ["", "| kind | in nets | directions |", "|---|---|---|"]
     lines += [f"| `{kind}` | {count} | {directions[kind]:,} |" for kind, count in found.most_common()]
+    lines += ["", "Not explained:", "", "| net | directions without a name |", "|---|---|"]
+    for net in nets:
+        left = [f"{count} `{kind}`" for kind, count, _ in net["directions"] if kind in MISSED]
+        if net["verdict"] == "open":
+            lines.append(f"| {net['net']} | {', '.join(left)} |")
     return "\n".join([*lines, ""])
 
 

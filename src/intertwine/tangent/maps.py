@@ -42,7 +42,7 @@ class ChannelMaps:
         n = len(self.places)
         blocks = [[i for i in range(n) if self.block[i] == b] for b in dict.fromkeys(self.block)]
         yield "length", np.stack([v for b in (*blocks, range(n)) for v in self._lengths(b)], axis=1)
-        twice = [self._turned(i) for i in range(n) if all(len(p) == 2 for p in self.places[i].values())]
+        twice = [self._turned(i) for i in range(n) if self._paired(i)]
         if twice:
             yield "rotary", np.stack(twice, axis=1)
         for i in range(n if n <= most and self.parts else 0):
@@ -50,6 +50,11 @@ class ChannelMaps:
             if others:
                 yield "mixing", np.stack([self._mixed(i, j) for j in others], axis=1)
                 yield "mixing", np.stack([self._mixed(i, j) - self._mixed(j, i) for j in others], axis=1)
+
+    def _paired(self, i: int) -> bool:
+        """Whether a channel has two places in every weight, and none that reads it: one of q and k."""
+        places = self.places[i]
+        return all(len(p) == 2 for p in places.values()) and not any(map(self._reads, places))
 
     def _alike(self, i: int, j: int) -> bool:
         a, b = self.places[i], self.places[j]
