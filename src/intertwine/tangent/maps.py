@@ -64,7 +64,10 @@ class ChannelMaps:
         return self.roles.get(key) == "in"
 
     def _lengths(self, channels: Sequence[int] | range) -> Iterator[np.ndarray]:
-        """All that makes some channels grows; any of what reads them shrinks."""
+        """All that makes some channels grows; any of what reads them shrinks, but not all of it.
+
+        If all of it did, that were a scale, which the rules should have found.
+        """
         made, read = np.zeros(self.at.size), dict[Key, np.ndarray]()
         for i in channels:
             for key, ids in self.places[i].items():
@@ -73,7 +76,7 @@ class ChannelMaps:
                 elif self.roles.get(key) in ("out", "bias"):
                     made[ids] = self.at.theta[ids]
         few = list(read.values()) if len(read) <= READERS else []
-        for count in range(len(few) + 1):
+        for count in range(max(len(few), 1)):
             for some in combinations(few, count):
                 yield made - sum(some, np.zeros(self.at.size))
 
