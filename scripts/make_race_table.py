@@ -17,6 +17,20 @@ PAGE, MEASURED = DOCS / "others.md", DOCS / "measured" / "race.json"
 START, END = "<!-- table: made by scripts/make_race_table.py -->", "<!-- end of table -->"
 
 
+INTRO = """
+## The field, side by side
+
+`benchmarks/race.py` gives the same models to Torch-Pruning, to rebasin and to intertwine, each in a process of its own, in float64. A try is a
+hidden axis of the tool's own list (up to three, spread over it): a duplicate channel is planted in all weights that the tool says carry
+the axis, merged into its twin by adding up what reads it, and removed. It is exact if the model still runs and its outputs change by
+less than 1e-8. Axes under a norm over channels are asked of nobody, since such a norm sees how many there are. rebasin does not narrow: it aligns
+the model to another one, which must move some weight and change no output.
+
+What this does not say: Torch-Pruning prunes what it is told to and can be told more (heads, layers to leave alone) than this race tells it.
+
+"""
+
+
 def cell(result: dict[str, Any] | None) -> str:
     """How a tool did on a model: tries that were exact, or why it stopped."""
     if result is None:
@@ -52,10 +66,10 @@ def table(measured: dict[str, Any]) -> str:
 
 
 def render(page: str) -> str:
-    """The page with a fresh table."""
-    before, _, rest = page.partition(START)
-    _, _, after = rest.partition(END)
+    """The page with a fresh table; the first one brings its section along."""
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
+    before, _, rest = page.partition(START) if START in page else (page + INTRO, "", END + "\n")
+    _, _, after = rest.partition(END)
     return f"{before}{START}\n{table(measured)}{END}{after}"
 
 

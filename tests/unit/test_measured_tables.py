@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = ["make_dimension_table", "make_race_table"]
+SCRIPTS = ["make_dimension_table"]
 
 
 def script(name: str) -> ModuleType:
