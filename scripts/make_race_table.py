@@ -20,13 +20,16 @@ START, END = "<!-- table: made by scripts/make_race_table.py -->", "<!-- end of 
 INTRO = """
 ## The field, side by side
 
-`benchmarks/race.py` gives the same models to Torch-Pruning, to rebasin and to intertwine, each in a process of its own, in float64. A try is a
-hidden axis of the tool's own list (up to three, spread over it): a duplicate channel is planted in all weights that the tool says carry
-the axis, merged into its twin by adding up what reads it, and removed. It is exact if the model still runs and its outputs change by
-less than 1e-8. Axes under a norm over channels are asked of nobody, since such a norm sees how many there are. rebasin does not narrow: it aligns
-the model to another one, which must move some weight and change no output.
+`benchmarks/race.py` gives the same models to Torch-Pruning, to rebasin and to intertwine, each in a process
+of its own, in float64. A try is a hidden axis of the tool's own list (up to three, spread over it): a
+duplicate channel is planted in all weights that the tool says carry the axis, merged into its twin by
+adding up what reads it, and removed. It is exact if the model still runs and its outputs change by less
+than 1e-8. Axes under a norm over channels are asked of nobody, since such a norm sees how many there are.
+rebasin does not narrow: it aligns the model to another one, which must move some weight and change no
+output.
 
-What this does not say: Torch-Pruning prunes what it is told to and can be told more (heads, layers to leave alone) than this race tells it.
+What this does not say: Torch-Pruning prunes what it is told to and can be told more (heads, layers to leave
+alone) than this race tells it.
 
 """
 
