@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from intertwine import numbers
+from intertwine.errors import ModelError, WrongKind
 from intertwine.numbers import Real, Whole
 
 P = ParamSpec("P")
@@ -32,7 +33,7 @@ _OTHERS: dict[str, Real | Whole] = {"int": numbers.count, "float": numbers.finit
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, which raises InputError for numbers out of range and TypeError for other kinds of things.
+    """`function`, which raises InputError for numbers out of range and for other kinds of things.
 
     >>> @checked
     ... def draw(count: int, seed: int = 0) -> int:
@@ -44,7 +45,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     intertwine.errors.InputError: seed must be a whole number from 0 to 4,294,967,295, not -1
     >>> draw([3])
     Traceback (most recent call last):
-    TypeError: the argument count of draw is a list, not a number
+    intertwine.errors.WrongKind: the argument count of draw is a list, not a number
     """
     signature = inspect.signature(function)
     known = getattr(function, "__globals__", {})
@@ -96,7 +97,7 @@ def _number(span: Real | Whole, optional: bool) -> Test:
         if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:  # of numpy or torch
             value = value.item()
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise TypeError(f"{where} is a {type(value).__name__}, not a number")
+            raise WrongKind(f"{where} is a {type(value).__name__}, not a number")
         span(value, name)
 
     return test
@@ -104,8 +105,11 @@ def _number(span: Real | Whole, optional: bool) -> Test:
 
 def _kind(fits: Callable[[Any], bool], what: str, optional: bool) -> Test:
     def test(value: Any, name: str, where: str) -> None:
-        if not (fits(value) or (value is None and optional)):
-            raise TypeError(f"{where} is a {type(value).__name__}, not {what}")
+        if fits(value) or (value is None and optional):
+            return
+        if fits is _is_model:
+            raise ModelError(f"expected a torch.nn.Module, got {type(value).__name__}", where=where)
+        raise WrongKind(f"{where} is a {type(value).__name__}, not {what}")
 
     return test
 

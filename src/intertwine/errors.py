@@ -5,6 +5,7 @@
     │   ├── ModelError        the model cannot be built, loaded or run on the example
     │   ├── WeightsError      a checkpoint is missing, corrupt, unsafe, or does not fit
     │   ├── DataError         a data set is missing or malformed
+    │   ├── WrongKind         an argument of a function is another kind of thing; also a TypeError
     │   └── NotFound          a name (axis, layer, measure, zoo entry) that does not exist
     ├── Unsupported           understood, but not possible here    exit code 3
     │   ├── ExportFailed      torch.export cannot trace the model
@@ -56,6 +57,10 @@ class WeightsError(InputError):
 
 class DataError(InputError):
     """A data set is missing or malformed."""
+
+
+class WrongKind(InputError, TypeError):
+    """An argument of a function is another kind of thing than its annotation says."""
 
 
 class NotFound(InputError):

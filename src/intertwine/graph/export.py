@@ -228,12 +228,17 @@ def check_values(model: nn.Module) -> None:
         )
 
 
+@torch.no_grad()  # weights that were made in inference mode cannot be asked otherwise
 def check_model(model: nn.Module) -> None:
     """Raise `ModelError` for what no later step can handle: zero-width layers and non-finite weights."""
     if not isinstance(model, nn.Module):
         raise ModelError(f"expected a torch.nn.Module, got {type(model).__name__}")
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    for name, tensor in model.state_dict(keep_vars=True).items():
+    try:
+        state = model.state_dict(keep_vars=True)
+    except Exception as error:  # a model may have its own
+        raise ModelError(f"state_dict() of {type(model).__name__} fails: {first_line(error)}") from error
+    for name, tensor in state.items():
         if not isinstance(tensor, torch.Tensor):
             continue  # what get_extra_state returns
         if isinstance(tensor, (UninitializedBuffer, UninitializedParameter)):
