@@ -129,7 +129,11 @@ def _write_with_code(small: Any, source: Source, beside: Path, folding: Mapping[
     written = json.loads((beside / "config.json").read_text())
     written |= {"architectures": [name], "auto_map": {_auto_class(source.model): f"{CODE[:-3]}.{name}"}}
     write_bytes(beside / "config.json", (json.dumps(written, indent=2) + "\n").encode())
-    write_bytes(beside / CODE, _MODULE.format(name=name, base=base, classes=_classes()).encode())
+    code = _MODULE.format(name=name, base=base, classes=_classes())
+    write_bytes(beside / CODE, code.encode())
+    made: dict[str, Any] = {}
+    exec(compile(code, CODE, "exec"), made)  # ours: what is written must load, and compute the same
+    _check_equal(small, made[name].from_pretrained(beside).eval(), source)
 
 
 def _classes() -> str:
