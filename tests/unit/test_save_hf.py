@@ -24,7 +24,7 @@ from intertwine.zoo.saving import CODE, save_model
 pytest.importorskip("transformers")
 
 FAMILIES = ["gpt2", "llama", "bert", "vit", "t5", "mistral", "qwen2"]
-MORE = ["phi3", "opt", "gpt_neox", "gemma2", "bloom"]  # heads and ranks go too, each layer its own
+MORE = ["phi3", "opt", "gemma2", "bloom"]  # heads and ranks go too, each layer its own
 # In a process of its own; torchvision may lack its compiled operators, which transformers would trip over.
 LOADER = """
 import sys, torch, json

@@ -79,8 +79,9 @@ def save_model(
     folding = dict(details or {}).get("folding")
     config = None if folding else narrowed_config(source.model, shapes)
     with replacing_folder(out, why_not_replace) as beside, quietly(import_transformers()):
-        if config is not None:
-            _write_plain(small, source, config, beside)
+        plain = None if config is None else _rebuilt(small, source, config)
+        if plain is not None:
+            plain.save_pretrained(beside)
         else:
             _write_with_code(small, source, beside, folding)
         _copy_beside(source.folder, beside)
@@ -90,13 +91,23 @@ def save_model(
     return Path(out)
 
 
-def _write_plain(small: Any, source: Source, config: Any, beside: Path) -> None:
-    """The model that the config describes, with the weights, if it computes the same."""
+def _rebuilt(small: Any, source: Source, config: Any) -> Any | None:
+    """The model that the config describes, with the weights, if it computes the same.
+
+    Widths that a config can say may still mean something else to it (fewer heads, another scale): then code
+    has to say them. Of a model whose widths did not change nothing is written.
+    """
     rebuilt = type(source.model)._from_config(config, dtype=next(small.parameters()).dtype)  # type: ignore[attr-defined]
     rebuilt.load_state_dict(small.state_dict())
     rebuilt.generation_config = copy.deepcopy(getattr(source.model, "generation_config", None))
-    _check_equal(small, rebuilt.eval(), source)
-    rebuilt.save_pretrained(beside)
+    try:
+        _check_equal(small, rebuilt.eval(), source)
+    except WeightsError:
+        before = dict(source.model.named_parameters())
+        if all(n in before and p.shape == before[n].shape for n, p in small.named_parameters()):
+            raise
+        return None
+    return rebuilt
 
 
 def _write_with_code(small: Any, source: Source, beside: Path, folding: Mapping[str, Any] | None) -> None:
@@ -118,7 +129,11 @@ def _write_with_code(small: Any, source: Source, beside: Path, folding: Mapping[
     written = json.loads((beside / "config.json").read_text())
     written |= {"architectures": [name], "auto_map": {_auto_class(source.model): f"{CODE[:-3]}.{name}"}}
     write_bytes(beside / "config.json", (json.dumps(written, indent=2) + "\n").encode())
-    write_bytes(beside / CODE, _MODULE.format(name=name, base=base, classes=_classes()).encode())
+    code = _MODULE.format(name=name, base=base, classes=_classes())
+    write_bytes(beside / CODE, code.encode())
+    made: dict[str, Any] = {}
+    exec(compile(code, CODE, "exec"), made)  # ours: what is written must load, and compute the same
+    _check_equal(small, made[name].from_pretrained(beside).eval(), source)
 
 
 def _classes() -> str:
