@@ -93,8 +93,8 @@ def _trend_claim(label: str, points: Mapping[float, list[float]], sentence: str,
         word = trend(found)
     here = f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}] of {np.mean(points[0.0]):.2f}: {word}"
     why = (
-        "Three seeds of nets trained for minutes: the interval is wider than the change, and the ConvNeXt has "
-        "hardly learnt its task."
+        "Three seeds of nets trained for minutes: the interval is wider than the change, and the ConvNeXt "
+        "has hardly learnt its task."
     )
     return holds(f"{label}: change of the share of interpretable units under a full rotation", sentence,
                  here, f"{WORDS[expected]} (95 % over nets)", passed if known else None, why=why)  # fmt: skip
