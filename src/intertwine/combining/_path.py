@@ -191,6 +191,6 @@ def _aligned(
 def _call(inputs: Any, kwargs: Mapping[str, Any] | None, data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of one call: those given, or the first batch."""
     if inputs is None and not kwargs:
-        return arguments(next(iter(Batches(data, limit=2)))[0])
+        return arguments(Batches(data, limit=2).whole()[0])  # which says where there are none
     args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
     return args, dict(kwargs or {})

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 from intertwine.checks import checked
 from intertwine.comparing.features import check_finite
 from intertwine.data.batches import Batches, arguments, count_rows
-from intertwine.errors import NotFound
+from intertwine.errors import DataError, NotFound
 from intertwine.graph.export import export
 from intertwine.graph.record import Recorder
 from intertwine.symmetry import Symmetry
@@ -139,6 +139,8 @@ def collect(model: nn.Module, data: Any, at: At = "layers", *, limit: int | None
         outputs.append(batch.output.cpu())
         if batch.labels is not None:
             labels.append(batch.labels.cpu())
+    if not outputs:
+        raise DataError("there are no inputs", do="give at least one")
     layers = {name: torch.cat(values) for name, values in kept.items()}
     return Features(layers, torch.cat(outputs), torch.cat(labels) if labels else None)
 

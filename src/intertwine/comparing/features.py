@@ -32,7 +32,12 @@ def as_features(x: Array, name: str = "x") -> Tensor:
     >>> as_features(np.zeros((5, 3))).shape
     torch.Size([5, 3])
     """
-    value = torch.as_tensor(x).detach()
+    try:
+        value = torch.as_tensor(x).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{type(x).__name__} is no array of features", where=name) from error
+    if value.is_meta or value.layout != torch.strided:
+        raise DataError("features that are sparse, or on the device meta", where=name)
     if value.ndim < 2:
         raise DataError(
             f"features need at least two dims, got shape {tuple(value.shape)}",

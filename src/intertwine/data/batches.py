@@ -73,6 +73,8 @@ class Batches:
             if given.ndim != 1 or len(given) != count_rows(inputs) or not len(given):
                 shape = list(given.shape)
                 raise DataError(f"{count_rows(inputs)} inputs with labels of shape {shape}", where=name)
+            if given.is_floating_point() or given.is_complex():
+                raise DataError(f"labels are {given.dtype}, not whole numbers", where=name)
         return inputs, given
 
     def _pair(self) -> tuple[Any, Tensor | None] | None:

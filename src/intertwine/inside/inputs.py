@@ -55,7 +55,7 @@ def as_inputs(data: Any) -> Inputs:
     >>> len(inputs), inputs.of_label(0).tolist()
     (3, [0, 2])
     """
-    if isinstance(data, Tensor) and data.dim() and not data.is_meta:
+    if isinstance(data, Tensor) and data.dim() and not (data.is_meta or data.layout != torch.strided):
         found = Inputs(lambda numbers: data[numbers], len(data), None, ())
     elif hasattr(data, "rows") and hasattr(data, "labels"):
         names = tuple(map(str, getattr(data, "classes", ())))

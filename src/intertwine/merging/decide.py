@@ -11,7 +11,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from intertwine.checks import checked
-from intertwine.errors import InputError
+from intertwine.errors import InputError, WrongKind
+from intertwine.graph.export import check_values
 from intertwine.merging.budget import Sizes, fit_budget
 from intertwine.merging.calibration import random_inputs
 from intertwine.merging.contractions import MOST, Call, calls, first_rows
@@ -111,6 +112,9 @@ def plan_merge(
     >>> plan.complexity["0"] <= 8
     True
     """
+    check_values(model)
+    if inputs is not None and not (isinstance(inputs, tuple) and list(map(type, inputs)) == [tuple, dict]):
+        raise WrongKind("the argument inputs of plan_merge is no pair of arguments and named arguments")
     chosen = find_method(method)
     repair = repair or chosen.repair
     options = Options(chosen.name, order, distance, norm, repair, max_ratio, parameters or {}).checked()

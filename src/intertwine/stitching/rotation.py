@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from intertwine.checks import checked
 from intertwine.errors import InputError
+from intertwine.graph.export import check_values
 from intertwine.ir.groups import Group
 from intertwine.progress import Advance, Progress, counted
 from intertwine.results import Result, Table
@@ -84,6 +85,7 @@ def rotate(
     at the value has them), "orthogonal" (uniform), or "identity" (fine-tuning alone, the
     control). Accuracies are on `data`. The caller's model is not touched.
     """
+    check_values(model)
     if by not in BY:
         raise InputError(f"no change of basis named {by!r}", do=f"use {', '.join(BY)}")
     if epochs < 0 or not learning_rate > 0:
