@@ -17,15 +17,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import intertwine
 import intertwine.cli as verbs
 from intertwine import numbers
 from intertwine.cli import output
 from intertwine.cli.program import INTERRUPTED, OUR_BUG, main
-from intertwine.errors import InputError, ModelError
+from intertwine.errors import DataError, InputError, ModelError
 from intertwine.reading import existing_file, parsing, user_path
 from intertwine.text import shown
 from intertwine.training import load_splits, parse_recipe, train
 from intertwine.training.models import build_model
+from intertwine.zoo import resolve
 
 RANGES = [numbers.positive, numbers.nonnegative, numbers.fraction, numbers.share, numbers.below_one]
 
@@ -200,3 +202,24 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path, one_thread:
 
     a, b = zoo.read_weights(whole.weights), zoo.read_weights(again.weights)
     assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
+    """A symmetry of another model, labels beyond the classes, an eval() that raises, too many classes."""
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    symmetry = intertwine.trace(net, torch.zeros(1, 4))
+    other = torch.nn.Sequential(torch.nn.Linear(4, 9), torch.nn.ReLU(), torch.nn.Linear(9, 3))
+    with pytest.raises(InputError, match="the traced model has"):
+        intertwine.plan_merge(other, symmetry, target_params=0.5)
+    data = torch.randn(20, 4), torch.arange(20) % 9
+    with pytest.raises(DataError, match="labels go up to 8"):
+        intertwine.rotate(net, data, data, at="1", epochs=0)
+    file = tmp_path / "net.py"
+    file.write_text(
+        "import torch\nclass M(torch.nn.Linear):\n    def eval(self):\n        raise KeyError('x')\n"
+        "def f():\n    return M(3, 2), torch.zeros(1, 3)\n"
+    )
+    with pytest.raises(ModelError, match="KeyError"):
+        resolve(f"{file}:f")
+    with pytest.raises(InputError, match="5,000,000 classes"):
+        resolve("zoo:mlp", classes=5_000_000)

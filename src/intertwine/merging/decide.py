@@ -147,6 +147,7 @@ class Planner:
         inputs: Inputs | None = None,
     ) -> None:
         self.model, self.symmetry, self.options = model, symmetry, options
+        symmetry.weights(model)  # refuses a symmetry of another model
         everything = find_axes(symmetry, axes)
         chosen = options.limits.kept(everything)
         self.data = list(data) if isinstance(data, Iterator) else data

@@ -24,7 +24,7 @@ from intertwine.stitching.cache import MEMORY, Store, record
 from intertwine.stitching.fit import Held, evaluate, make_stitch, reset_statistics
 from intertwine.stitching.junctions import Junction
 from intertwine.stitching.maps import FixedMap
-from intertwine.stitching.stitching import checked_data, make_surgeon
+from intertwine.stitching.stitching import check_labels, checked_data, make_surgeon
 
 BY = ("group", "orthogonal", "identity")
 
@@ -94,6 +94,7 @@ def rotate(
         )
     given = checked_data(train_data, data)
     surgeon = make_surgeon(model, given[0][0][: min(batch, len(given[0][1]))], "the model")
+    check_labels(given, {"the model": surgeon})
     cut = surgeon.cut(at)
     group = cut.value.group
     junction = Junction(cut, cut, "a")

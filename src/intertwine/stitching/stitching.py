@@ -5,7 +5,7 @@ penalty = (Acc f + Acc g) / 2 - Acc S(f, g, l, phi)        in points (eq. 4.3 of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -152,7 +152,7 @@ def stitch(
     other = inputs_b or (given[0][0], given[1][0])
     firsts = ((a, given[0][0], "A"), (b, other[0], "B"))
     sides = [make_surgeon(model, inputs[:batch], name) for model, inputs, name in firsts]
-    _check_labels(given, sides)
+    check_labels(given, {"A": sides[0], "B": sides[1]})
     junctions = find_junctions(sides[0], sides[1], at, at_b, skip=skip)
     _check_widths(junctions, wanted)
     with Store(memory) as store:
@@ -303,10 +303,11 @@ def make_surgeon(model: nn.Module, inputs: Tensor, name: str) -> Surgeon:
                          "together (channels, image size)") from error  # fmt: skip
 
 
-def _check_labels(given: Sequence[Labelled], sides: Sequence[Surgeon]) -> None:
-    outputs = [side.output_shape for side in sides]
+def check_labels(given: Sequence[Labelled], sides: Mapping[str, Surgeon]) -> None:
+    """DataError where a network does not score every class that the labels name."""
     most = max(int(labels.max()) for _, labels in given)
-    for name, shape in zip("AB", outputs, strict=True):
+    for name, side in sides.items():
+        shape = side.output_shape
         if len(shape) != 1 or shape[0] <= most:
             raise DataError(
                 f"{name} returns {list(shape)} for an input, the labels go up to {most}",

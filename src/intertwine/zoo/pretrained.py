@@ -15,12 +15,11 @@ from typing import Any
 from torch import nn
 
 from intertwine.data.preparation import Preparation
-from intertwine.errors import InputError, IntertwineError, ModelError, WeightsError
+from intertwine.errors import IntertwineError, ModelError, WeightsError
 from intertwine.reading import user_path
 from intertwine.text import first_line, quoted
 from intertwine.untrusted import (
     CONFIG,
-    MOST_CLASSES,
     WeightsOf,
     assert_config,
     assert_plain,
@@ -66,8 +65,6 @@ def _from_folder(spec: str, place: str | Path, wanted: Wanted, folder: Path | No
             loader = _class(transformers, config, wanted)
             options = {"trust_remote_code": True} if wanted.run_code else {}
             if wanted.classes is not None:
-                if wanted.classes > MOST_CLASSES:
-                    raise InputError(f"{wanted.classes:,} classes are more than {MOST_CLASSES:,}")
                 config.num_labels = wanted.classes
             with bounded(spec, WeightsOf(folder) if folder is not None else None):
                 model, report = loader.from_pretrained(

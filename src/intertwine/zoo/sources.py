@@ -23,9 +23,11 @@ from intertwine.numbers import count
 from intertwine.reading import check_memory
 from intertwine.text import quoted
 from intertwine.zoo.building import bounded
+from intertwine.zoo.userfile import user_code
 from intertwine.zoo.weights import classes_of, load_weights, read_weights
 
 BATCH = 2
+MOST_CLASSES = 200_000  # that a model is built with; ImageNet-21k has 21,841
 _DTYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64, "bool": torch.bool}
 # Integer inputs are indices into tables of unknown length; every vocabulary has at least this many entries.
 _INDICES = 8
@@ -160,6 +162,8 @@ def resolve(
     >>> source.name, tuple(source.example[0].shape)
     ('zoo:tiny10', (4, 3, 32, 32))
     """
+    if classes is not None and classes > MOST_CLASSES:
+        raise InputError(f"{classes:,} classes are more than {MOST_CLASSES:,}", do="give fewer")
     shapes = parse_input(input) if input is not None else None
     builder, wanted = find_source(spec), Wanted(classes, pretrained, run_code)
     with torch.random.fork_rng(devices=[]):
@@ -176,7 +180,8 @@ def resolve(
             do="give --input, as in --input 1x3x32x32, or return (model, example) from the factory",
         )
     _check_weights(source)
-    source.model.eval()
+    with user_code(f"{spec}: eval()"):
+        source.model.eval()
     return source
 
 
