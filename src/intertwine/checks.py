@@ -19,11 +19,11 @@ R = TypeVar("R")
 
 _RANGES: dict[Real | Whole, str] = {
     numbers.seed: "seed",
-    numbers.whole: "epochs restarts controls number",
+    numbers.whole: "epochs restarts controls number examples",
     numbers.fraction: "beta quantile threshold max_drop density max_ratio",
     numbers.share: "target_params target_flops",
-    numbers.positive: "learning_rate lr ridge tolerance bound epsilon seconds max_seconds memory",
-    numbers.nonnegative: "enough spread save_seconds",
+    numbers.positive: "learning_rate lr ridge tolerance bound epsilon seconds max_seconds",
+    numbers.nonnegative: "spread save_seconds memory",
     numbers.below_one: "momentum",
     numbers.processes: "jobs devices threads",
     Whole(1, 4): "dim",

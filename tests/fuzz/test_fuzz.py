@@ -18,7 +18,7 @@ from .generate import SIZES, generate
 from .program import Model, Program, program
 from .shrink import judge, shrink
 
-few = settings(deadline=None, derandomize=True, max_examples=80, suppress_health_check=list(HealthCheck))
+few = settings(deadline=None, derandomize=True, max_examples=55, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

@@ -150,6 +150,7 @@ def good_calls() -> dict[str, Callable[[Path], dict[str, Any]]]:
         "merge_betas": {"model": a, "inputs": x, "betas": (0.1,), "data": data},
         "page": lambda _: {"result": intertwine.inspect(a, x)},
         "plan_merge": {"model": a, "symmetry": symmetry, "beta": 0.1},
+        "report": lambda folder: {"pages": [folder / "no-such-page.html"], "title": "t"},
         "reproduce": lambda folder: {"name": "no-such-figure", "out": folder / "figures"},
         "rotate": {"model": a, "train_data": data, "data": data, "at": "1", "epochs": 1},
         "similarity": {"x": x.numpy(), "y": x.numpy()},

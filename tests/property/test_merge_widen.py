@@ -22,7 +22,6 @@ NETS = ["mlp", "lenet5", "digits-vgg", "myrtle-plain", "tiny10", "resnet20", "re
 LARGE = [
     ("torchvision:resnet18", True),
     ("torchvision:mobilenet_v2", True),
-    ("torchvision:densenet121", True),
     ("torchvision:convnext_tiny", True),
     ("timm:vit_tiny_patch16_224", True),
 ]

@@ -391,7 +391,7 @@ def test_condition_e8_for_every_n() -> None:
     assert not intertwiner(lambda x: 1 - 3 * x).condition_e8
     assert not intertwiner(torch.ones_like).condition_e8
     assert not intertwiner("log").condition_e8
-    with pytest.raises(InputError, match="n >= 1"):
+    with pytest.raises(InputError, match="n must be a whole number of at least 1"):
         intertwiner("relu", n=0)
 
 

@@ -112,10 +112,10 @@ def test_a_model_with_loose_parameters_gets_random_ones():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"tolerance": 0.0}, "tolerance must be positive"),
-        ({"tolerance": -1.0}, "tolerance must be positive"),
+        ({"tolerance": 0.0}, "tolerance must be a number above 0"),
+        ({"tolerance": -1.0}, "tolerance must be a number above 0"),
         ({"optimizer": "newton"}, "no optimizer named"),
-        ({"learning_rate": -1.0}, "learning rate must be positive"),
+        ({"learning_rate": -1.0}, "learning_rate must be a number above 0"),
         ({"starts": "zero"}, "no starts named"),
         ({"n": 9}, "cannot be independent"),
         ({"n": 0}, "at least 1"),

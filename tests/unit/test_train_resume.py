@@ -34,7 +34,7 @@ from intertwine.cli import main
 from intertwine.training import read_metrics, train
 
 def run(folder, fatal=0, seconds=300.0):
-    train.__kwdefaults__["save_seconds"] = seconds
+    train.__wrapped__.__kwdefaults__["save_seconds"] = seconds
     writes, real = 0, os.fsync
     def fsync(handle):
         nonlocal writes

@@ -126,13 +126,13 @@ def test_every_group_has_the_smallest_measure_that_contains_it() -> None:
 
 def test_one_export_a_model_whatever_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
     exports: Counter[str] = Counter()
-    real = collect_module.__globals__["Runner"].run.__globals__["export"]
+    real = collect_module.__wrapped__.__globals__["Runner"].run.__globals__["export"]
 
     def counted(model: nn.Module, *args: Any) -> Any:
         exports[type(model).__name__] += 1
         return real(model, *args)
 
-    monkeypatch.setitem(collect_module.__globals__["Runner"].run.__globals__, "export", counted)
+    monkeypatch.setitem(collect_module.__wrapped__.__globals__["Runner"].run.__globals__, "export", counted)
     a, b = Mixing(), Attention()
     data = [tokens(n, n).float() for n in (32, 32, 7, 1, 50)]
     compare(a, b, data, ["cka", "auto", "cka-rbf"])

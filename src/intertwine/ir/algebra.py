@@ -6,7 +6,7 @@ and returns the symbolic result. The laws, for one axis with log-scale s and a p
     einsum      sum_c x[k, c] w[c, o]    contracted: s_x + s_w = 0;  kept: s_out = sum over the operands
     add         a + b                    s_out = s_a = s_b, and 0 along an axis that one is broadcast over
     pointwise   sigma(x)                 by the intertwiner group of sigma
-    reduce      sum, mean, max           blocks move as blocks; all that is summed up is scaled alike
+    reduce      sum, mean, max           blocks move as blocks; nothing that is summed over is rescaled
     normalize   layer norm, softmax      permutations only
     concat, pad                          labels side by side; zeros fit any label
     fix         the last resort: freeze and forbid rescaling, with the reason
@@ -305,11 +305,12 @@ class Algebra:
         for factor in value.factors:
             rest = [a for a in factor.axes if a not in axes]
             if len(rest) < len(factor.axes):
+                self.ledger.zero(factor.scale)
                 turns = how == "length" and not rest
                 self.ledger.mark(factor.ids, (NONLINEAR if turns else ANY_NONLINEAR) | UNMERGEABLE)
-                scale = self._common(factor, rest, how)
                 if rest:
-                    factors.append(Factor(tuple(rest), project(self.ledger, factor, rest), scale))
+                    ids = project(self.ledger, factor, rest)
+                    factors.append(Factor(tuple(rest), ids, zero_scale(ids.shape)))
                 continue
             if how != "linear":
                 self.ledger.zero(factor.scale, real=how == "opaque")
@@ -318,22 +319,6 @@ class Algebra:
         left = [() if d in gone else dim for d, dim in enumerate(value.dims) if keepdim or d not in gone]
         # Of zeros, std and logsumexp need not be 0, nor is an empty product.
         return Value(tuple(left), tuple(factors), value.zero and how != "opaque")
-
-    def _common(self, factor: Factor, rest: Sequence[Axis], how: str) -> Ids:
-        """The scales of a factor summed over all its axes but `rest`: all entries of a sum are scaled alike,
-        and so is the sum. Where nothing is left to carry the scale, there is none."""
-        shape = tuple(a.size for a in rest)
-        if not rest or how == "opaque":
-            self.ledger.zero(factor.scale)
-            return zero_scale(shape)
-        if not factor.scale.any():
-            return zero_scale(shape)
-        summed = factor.on([*rest, *(a for a in factor.axes if a not in rest)])
-        out = self.ledger.fresh_scales(shape)
-        self.ledger.equal(summed.scale.reshape(*shape, -1), out[..., None])
-        if how != "linear":
-            self.ledger.zero(out, real=False)
-        return out
 
     def normalize(self, value: Value, dims: Sequence[int], rotation: bool = False) -> Value:
         """Divide by statistics over `dims` (norms, softmax): blocks move as blocks, nothing is rescaled.

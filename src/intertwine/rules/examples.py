@@ -491,14 +491,8 @@ example("glu.default", lambda h: aten.glu.default(h, -1), out=4)
 # -- reductions --------------------------------------------------------------------------------------------
 
 examples(
-    ["mean.dim", "amax.default", "logsumexp.default"],
+    ["mean.dim", "sum.dim_IntList", "amax.default", "amin.default", "logsumexp.default"],
     lambda f: lambda h: f(torch.relu(h), [1], True),
-)
-# Rows of a table of channels: all that is summed up is scaled alike.
-examples(
-    ["sum.dim_IntList", "amin.default"],
-    lambda f: lambda h: f(torch.relu(h).unflatten(-1, (2, 4)), [-2]),
-    out=4,
 )
 examples(
     ["mean.default", "sum.default", "max.default", "min.default"],

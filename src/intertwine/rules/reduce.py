@@ -19,7 +19,7 @@ from intertwine.rules.registry import Context, dims_of, rule
 def linear_reduce(
     ctx: Context, x: Value, dims: Sequence[int] | None = None, keepdim: bool = False, **_: Any
 ) -> Value:
-    """sum or mean: all that is summed up is scaled alike, the rest passes."""
+    """sum or mean: what is summed over cannot be rescaled, the rest passes."""
     return ctx.reduce(x, dims_of(x, dims), keepdim)
 
 
