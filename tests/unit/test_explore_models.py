@@ -67,8 +67,8 @@ def test_architectures(name):
     inputs = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     objective = function_distance(model, inputs)
     sample = find_equivalents(
-        objective, n=3, tolerance=0.5 * objective.spread, optimizer="adam", learning_rate=1e-3, starts="perturbed",
-        spread=0.02, population=3, max_steps=200,
+        objective, n=3, tolerance=0.5 * objective.spread, optimizer="adam", learning_rate=1e-3,
+        starts="perturbed", spread=0.02, population=3, max_steps=200,
     )  # fmt: skip
     plane = span(sample)
     grid = Grid.cube(2, plane.reach(), 3)
