@@ -1,8 +1,8 @@
 """Combining measured: trained networks into one, beside Git Re-Basin's and REPAIR's procedures.
 
     python benchmarks/combine.py resnet20 --data ../shared/data
-    python benchmarks/combine.py tiny10 three gpt vit modadd --data ../shared/data
-    python benchmarks/combine.py tiny10 --pairs 10 --ways combine --limit 1000 -o /tmp/tried.json
+    python benchmarks/combine.py tiny10 three gpt vit modadd trunk --data ../shared/data
+    python benchmarks/combine.py tiny10 --pairs 10 --ways combine --limit 1000 -o tried.json
 
 works: resnet20   seed0 and seed1                    gpt     two character GPTs
        tiny10     pairs of ten, all 45 by default    vit     two vision transformers of unlike worth
@@ -13,7 +13,7 @@ ways: plain        average, batch-norm statistics reset
       repair       permutations by activations, average, every layer rescaled (Jordan et al. 2022), reset
       combine      aligned by activations, every layer solved for by least squares
       loss         alignment learned on the outputs (of combine by loss: before the layers are solved for)
-      learned      as combine, then learned on the networks' mean outputs; no labels
+      learned      as combine, of images with --flip, then learned on the networks' mean outputs; no labels
 2,000 unlabelled training inputs serve for all of that; all test inputs, or --limit of them, for the one
 number that is printed. Every number goes into the JSON file when it is known, and a second run goes on
 from there; `python scripts/make_combine_table.py` writes the table of docs/combine.md from it.
@@ -43,14 +43,16 @@ from intertwine.data.normalize import parse_normalize
 
 MEASURED = Path(__file__).resolve().parents[1] / "docs" / "measured" / "combine.json"
 HELD = 25_600  # characters
+EPOCHS = 10  # of what is learned
 TEN = 10  # classes of the first head of a trunk
 PRESET, HUNDRED = "cifar10-legacy", "0.5070,0.4865,0.4409/0.2673,0.2564,0.2761"
 Make = Callable[[Sequence[nn.Module], Any], nn.Module]
 
 
 def made(**options: Any) -> Make:
-    """`combine` with these options."""
-    return lambda models, train: combine(models, train_data=train, **options).model
+    """`combine` with these options; what is solved for is calibrated, since all of these are class scores."""
+    sure = options.get("how", "layerwise") in ("layerwise", "zip")
+    return lambda models, train: combine(models, train_data=train, calibrate=sure, **options).model
 
 
 def rebasin(models: Sequence[nn.Module], train: Any) -> nn.Module:
@@ -65,8 +67,7 @@ IMAGES: dict[str, Make] = {
     "git-re-basin": rebasin,
     "repair": made(how="average", repair="rescale"),
     "combine": made(),
-    "ridge 0.05": made(ridge=0.05),
-    "learned": made(epochs=20),
+    "learned": made(flip=True, epochs=EPOCHS),
 }
 TEXT: dict[str, Make] = {
     "plain": made(how="average", align="none"),
@@ -74,10 +75,9 @@ TEXT: dict[str, Make] = {
     "activations": made(how="average"),
     "folded": made(how="average", fold=True),
     "combine": made(fold=True),
-    "ridge 0.05": made(fold=True, ridge=0.05),
     "loss": made(fold=True, align="loss", how="average"),
     "combine by loss": made(fold=True, align="loss"),
-    "learned": made(fold=True, epochs=10),
+    "learned": made(fold=True, epochs=EPOCHS),
 }
 UNFOLDED: dict[str, Make] = {
     "plain": made(how="average", align="none"),
@@ -86,7 +86,7 @@ UNFOLDED: dict[str, Make] = {
     "combine": made(),
     "loss": made(how="average", align="loss"),
     "combine by loss": made(align="loss"),
-    "learned": made(epochs=10),
+    "learned": made(epochs=EPOCHS),
 }
 
 
@@ -243,7 +243,7 @@ def trunk(args: argparse.Namespace) -> Iterator[Work]:
     networks = {files[0]: ten, f"{files[1]} as {PRESET}": lambda: renormalised(hundred())}
     ways: dict[str, Make] = {
         "zip": made(how="zip", target_params=0.6),
-        "learned": made(how="zip", target_params=0.6, epochs=20),
+        "learned": made(how="zip", target_params=0.6, epochs=EPOCHS),
     }
     yield Work("trunk", networks, torch.cat([x[:half] for x in train]), list(test), ways)
 

@@ -1,9 +1,12 @@
-"""Seconds and peak memory of trace with its proof, and of act, on Llama-shaped models in bf16.
+"""Seconds and peak memory of inspect, verify, act, merge and saving on Llama-shaped models in bf16.
 
-    python benchmarks/scale.py [--billions 0.01 0.1 1.1]
+    python benchmarks/scale.py [--billions 0.01 0.1 1.1] [--out docs/measured/scale.json]
 
-Each size runs in a process of its own, so that its peak is its own; what 7 billion would take is
-extrapolated from the two largest. The peak holds the model itself, torch and the library.
+Each size runs in a process of its own, so that its peak is its own; sizes that OUT holds already are not run
+again. The model is first written to a temporary folder as save_pretrained does, and everything after that
+starts from the folder, as a user would: `hf:DIR`, trace with its proof, verify, act, merge to 80 % by
+`magnitude` (the covariances of the default method are for widths up to about 4,096), saved in shards and
+loaded again. What 7 billion would take is extrapolated from the two largest.
 """
 
 from __future__ import annotations
@@ -13,13 +16,18 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-SHAPES = {  # billions of parameters -> hidden size, layers, feed-forward size, heads
-    0.01: (256, 8, 688, 4),
-    0.1: (768, 12, 2048, 12),
-    1.1: (2048, 22, 5632, 32),
+SHAPES = {  # billions of parameters -> hidden size, layers, feed-forward size, heads, tokens
+    0.01: (256, 8, 688, 4, 8000),
+    0.1: (768, 12, 2048, 12, 32000),
+    1.1: (2048, 22, 5632, 32, 32000),
 }
+OUT = Path(__file__).parent.parent / "docs" / "measured" / "scale.json"
 
 
 def peak() -> float:
@@ -27,59 +35,78 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
-def measure(billions: float) -> dict[str, float]:
-    """Build, trace with the proof, act; seconds and gigabytes after each step."""
+def write(billions: float, folder: str) -> None:
+    """A random model of that size as a folder of save_pretrained, in bf16."""
     import torch
 
-    from intertwine import act, trace
-    from intertwine.vision_shim import prepare
+    from intertwine.vision_shim import import_transformers
 
-    prepare()  # transformers imports torchvision
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    hidden, layers, inner, heads = SHAPES[billions]
-    config = LlamaConfig(
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        intermediate_size=inner,
-        num_attention_heads=heads,
-        num_key_value_heads=max(1, heads // 8),
-        vocab_size=32_000,
-    )
+    transformers = import_transformers()
+    hidden, layers, inner, heads, tokens = SHAPES[billions]
+    config = transformers.LlamaConfig(
+        hidden_size=hidden, num_hidden_layers=layers, intermediate_size=inner, num_attention_heads=heads,
+        num_key_value_heads=max(1, heads // 8), vocab_size=tokens, tie_word_embeddings=False,
+    )  # fmt: skip
     torch.manual_seed(0)
     torch.set_default_dtype(torch.bfloat16)
-    model = LlamaForCausalLM(config).eval()
-    torch.set_default_dtype(torch.float32)
-    row = {"billions": sum(p.numel() for p in model.parameters()) / 1e9, "GB of the model": peak()}
-    start = time.perf_counter()
-    symmetry = trace(model, torch.randint(0, 1000, (1, 8)))
+    transformers.LlamaForCausalLM(config).save_pretrained(folder, max_shard_size="1GB")
+
+
+def measure(billions: float, folder: str) -> dict[str, float]:
+    """Seconds and gigabytes after each step."""
+    from intertwine import act, merge, trace, verify
+    from intertwine.zoo import resolve
+    from intertwine.zoo.saving import save_model
+
+    row: dict[str, float] = {}
+
+    def step(name: str, work: Callable[[], Any]) -> Any:
+        wall, used = time.perf_counter(), time.process_time()
+        result = work()
+        row[f"s {name}"], row[f"CPU s {name}"] = time.perf_counter() - wall, time.process_time() - used
+        row[f"GB {name}"] = peak()
+        return result
+
+    source = step("load", lambda: resolve(f"hf:{folder}"))
+    example = source.example[0][:1, :8]
+    row["billions"] = sum(p.numel() for p in source.model.parameters()) / 1e9
+    symmetry = step("inspect", lambda: trace(source.model, example))
     assert symmetry.proof is not None and not symmetry.proof.refuted
-    row |= {f"s {step}": seconds for step, seconds in symmetry.seconds.items()}
-    row |= {"s trace": time.perf_counter() - start, "error": symmetry.proof.max_error, "GB trace": peak()}
-    start = time.perf_counter()
-    act(model, symmetry.sample(0))
-    return row | {"s act": time.perf_counter() - start, "GB act": peak()}
+    row["error"] = symmetry.proof.max_error
+    report = step("verify", lambda: verify(source.model, example, symmetry=symmetry))
+    row |= {"coverage": report.parameter_coverage, "control": report.control_error}
+    step("act", lambda: act(source.model, symmetry.sample(0)))
+    small = step("merge", lambda: merge(source.model, example, symmetry=symmetry, target_params=0.8,
+                                        method="magnitude", uniform=True, multiple=8))  # fmt: skip
+    row["share"] = small.parameters_after / small.parameters_before
+    step("save", lambda: save_model(small.model, source, f"{folder}-small", small.details()))
+    return row
 
 
 def main() -> None:
-    """Measure every size in a process of its own and print one table."""
+    """Measure every size in a process of its own, and keep the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--billions", type=float, nargs="+", default=list(SHAPES), choices=list(SHAPES))
-    parser.add_argument("--one", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--step", choices=("write", "measure"), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.one is not None:
-        print(json.dumps(measure(args.one)))
+    if args.step:
+        found = {"write": write, "measure": measure}[args.step](args.billions[0], args.folder)
+        print(json.dumps(found))
         return
-    rows = []
+    rows = json.loads(args.out.read_text()) if args.out.exists() else {}
     for billions in args.billions:
-        command = [sys.executable, __file__, "--one", str(billions)]
-        rows.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
-        print("  ".join(f"{name} {value:.3g}" for name, value in rows[-1].items()), flush=True)
-    if len(rows) > 1:
-        (a, b), grown = rows[-2:], 7.0
-        for name in ("s trace", "GB trace", "s act", "GB act"):
-            slope = (b[name] - a[name]) / (b["billions"] - a["billions"])
-            print(f"7 billion, extrapolated: {name} {b[name] + slope * (grown - b['billions']):.0f}")
+        if str(billions) in rows:
+            continue
+        with tempfile.TemporaryDirectory() as place:
+            for step in ("write", "measure"):
+                command = [sys.executable, __file__, "--step", step, "--folder", f"{place}/model"]
+                command += ["--billions", str(billions)]
+                done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        rows[str(billions)] = json.loads(done.stdout.splitlines()[-1])
+        args.out.write_text(json.dumps(rows, indent=1) + "\n")
+        print(billions, rows[str(billions)], flush=True)
 
 
 if __name__ == "__main__":

@@ -10,19 +10,19 @@ the same agents, decided by the claims of the recipes.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from marked import DOCS, mark, parser, put, rewrite
+
 from intertwine.recipes import Setting, agents, recipes
 from intertwine.recipes.claims import verdict_of
 from intertwine.recipes.pages import judge
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, MEASURED = DOCS / "agents.md", DOCS / "measured" / "agents.json"
-START, END = "<!-- table: made by scripts/make_agents_table.py -->", "<!-- end of table -->"
+START = mark("make_agents_table")
 
 
 def interval(found: dict[str, Any] | None) -> str:
@@ -60,10 +60,8 @@ def tables(measured: dict[str, Any]) -> str:
 
 def render(page: str) -> str:
     """The page with fresh tables."""
-    before, _, rest = page.partition(START)
-    _, _, after = rest.partition(END)
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
-    return f"{before}{START}\n{tables(measured)}{END}{after}"
+    return put(page, START, tables(measured))
 
 
 def judged(measured: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -85,29 +83,19 @@ def judged(measured: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def main() -> int:
     """Rewrite the page, or check it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--check", action="store_true", help="change nothing, exit 1 if out of date")
-    parser.add_argument("--from", dest="source", type=Path, help="the .json that `reproduce` wrote")
-    args = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--from", dest="source", type=Path, help="the .json that `reproduce` wrote")
+    args = arguments.parse_args()
     if args.source is not None:
         found = json.loads(args.source.read_text(encoding="utf-8"))
         found.pop("seconds")  # of this run alone; agents that were trained before cost it nothing
         MEASURED.parent.mkdir(exist_ok=True)
         MEASURED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    page = PAGE.read_text(encoding="utf-8")
-    fresh = render(page)
-    verdicts = judged(json.loads(MEASURED.read_text(encoding="utf-8")))
-    if args.check:
-        if fresh != page:
-            print("docs/agents.md is out of date: python scripts/make_agents_table.py", file=sys.stderr)
-        return int(fresh != page)
-    PAGE.write_text(fresh, encoding="utf-8")
-    for name, found in verdicts.items():
-        path = DOCS / "measured" / "recipes" / name
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return 0
+    if not args.check:
+        for name, found in judged(json.loads(MEASURED.read_text(encoding="utf-8"))).items():
+            path = DOCS / "measured" / "recipes" / name
+            path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return rewrite(PAGE, render, args.check)
 
 
 if __name__ == "__main__":

@@ -9,17 +9,16 @@ interval are shown.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
 import sys
-from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+from marked import DOCS, mark, parser, put, rewrite
+
 PAGE, MEASURED = DOCS / "combine.md", DOCS / "measured" / "combine.json"
-START, END = "<!-- table: made by scripts/make_combine_table.py -->", "<!-- end of table -->"
+START = mark("make_combine_table")
 # Works in the order of the table: what their names begin with, how they are called, what is asked for.
 WORKS = (
     ("resnet20 seed0 seed1", "ResNet20 pair", "86 %, barrier 0.25"),
@@ -38,10 +37,9 @@ WAYS = (
     ("folded", "folded, aligned by activations, averaged"),
     ("loss", "aligned by loss, averaged"),
     ("combine", "**combine**"),
-    ("ridge 0.05", "combine `--ridge 0.05`"),
     ("zip", "**combine** `--how zip`"),
     ("combine by loss", "combine `--align loss`"),
-    ("learned", "combine `--epochs`"),
+    ("learned", "combine `--epochs 10`, images with `--flip`"),
 )
 SIGMAS = 1.96
 
@@ -121,29 +119,8 @@ def table(measured: dict[str, Any]) -> str:
 
 def render(page: str) -> str:
     """The page with a fresh table."""
-    before, _, rest = page.partition(START)
-    _, _, after = rest.partition(END)
-    nothing: dict[str, Any] = {"networks": {}, "works": {}}
-    measured = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else nothing
-    return f"{before}{START}\n{table(measured)}{END}{after}"
-
-
-def main() -> int:
-    """Rewrite the page, or check it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--check", action="store_true", help="change nothing, exit 1 if out of date")
-    args = parser.parse_args()
-    page = PAGE.read_text(encoding="utf-8")
-    fresh = render(page)
-    if args.check:
-        if fresh != page:
-            print("docs/combine.md is out of date: python scripts/make_combine_table.py", file=sys.stderr)
-        return int(fresh != page)
-    PAGE.write_text(fresh, encoding="utf-8")
-    return 0
+    return put(page, START, table(json.loads(MEASURED.read_text(encoding="utf-8"))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rewrite(PAGE, render, parser(__doc__).parse_args().check))

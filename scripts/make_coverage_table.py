@@ -4,6 +4,7 @@ intertwine coverage --library torchvision -o docs/coverage/torchvision.json
 intertwine coverage --library timm --each-module -o docs/coverage/timm.json
 intertwine coverage --library timm --dedupe -o docs/coverage/timm-all.json
 intertwine coverage --library hf -o docs/coverage/hf.json
+intertwine coverage --library hf --all --seconds 60 -o docs/coverage/hf-all.json
 python scripts/make_coverage_table.py
 """
 
@@ -21,6 +22,7 @@ TITLES = {
     "timm": "timm: the smallest model of every module",
     "timm-all": "timm: the whole list, once an architecture (the same module and set of ops)",
     "hf": "Hugging Face transformers, from small configs",
+    "hf-all": "Hugging Face transformers: config types that have a model, small by the config's own fields",
     "diffusers": "diffusers, from small configs",
     "zoo": "the zoo of this package",
 }

@@ -6,16 +6,15 @@ python scripts/make_dimension_table.py --check    # exit 1 if it is out of date
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+from marked import DOCS, mark, parser, put, rewrite
+
 PAGE, MEASURED = DOCS / "dimension.md", DOCS / "measured" / "dimension-nets.json"
-START, END = "<!-- table: made by scripts/make_dimension_table.py -->", "<!-- end of table -->"
+START = mark("make_dimension_table")
 MISSED = ("channel", "axis", "open")
 VERDICTS = ("complete", "explained", "open", "unsure")
 
@@ -31,8 +30,9 @@ def table(measured: dict[str, Any]) -> str:
         found.update({kind for kind, _, _ in net["directions"]})
         for kind, count, _ in net["directions"]:
             directions[kind] += count
+    ranked = sorted(found.items(), key=lambda row: (-row[1], row[0]))  # a set has no order of its own
     lines += ["", "| kind | in nets | directions |", "|---|---|---|"]
-    lines += [f"| `{kind}` | {count} | {directions[kind]:,} |" for kind, count in found.most_common()]
+    lines += [f"| `{kind}` | {count} | {directions[kind]:,} |" for kind, count in ranked]
     lines += ["", "Not explained:", "", "| net | directions without a name |", "|---|---|"]
     for net in nets:
         left = [f"{count} `{kind}`" for kind, count, _ in net["directions"] if kind in MISSED]
@@ -43,24 +43,8 @@ def table(measured: dict[str, Any]) -> str:
 
 def render(page: str) -> str:
     """The page with a fresh table."""
-    before, _, rest = page.partition(START)
-    _, _, after = rest.partition(END)
-    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
-    return f"{before}{START}\n{table(measured)}{END}{after}"
-
-
-def main() -> int:
-    """Rewrite or check."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("--check", action="store_true")
-    old = PAGE.read_text(encoding="utf-8")
-    new = render(old)
-    if parser.parse_args().check:
-        return int(old != new)
-    PAGE.write_text(new, encoding="utf-8")
-    return 0
+    return put(page, START, table(json.loads(MEASURED.read_text(encoding="utf-8"))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rewrite(PAGE, render, parser(__doc__).parse_args().check))

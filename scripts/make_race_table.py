@@ -6,15 +6,14 @@ python scripts/make_race_table.py --check    # exit 1 if it is out of date
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+from marked import DOCS, END, mark, parser, put, rewrite
+
 PAGE, MEASURED = DOCS / "others.md", DOCS / "measured" / "race.json"
-START, END = "<!-- table: made by scripts/make_race_table.py -->", "<!-- end of table -->"
+START = mark("make_race_table")
 
 
 INTRO = """
@@ -71,23 +70,8 @@ def table(measured: dict[str, Any]) -> str:
 def render(page: str) -> str:
     """The page with a fresh table; the first one brings its section along."""
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
-    before, _, rest = page.partition(START) if START in page else (page + INTRO, "", END + "\n")
-    _, _, after = rest.partition(END)
-    return f"{before}{START}\n{table(measured)}{END}{after}"
-
-
-def main() -> int:
-    """Rewrite or check."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("--check", action="store_true")
-    old = PAGE.read_text(encoding="utf-8")
-    new = render(old)
-    if parser.parse_args().check:
-        return int(old != new)
-    PAGE.write_text(new, encoding="utf-8")
-    return 0
+    return put(page if START in page else f"{page}{INTRO}{START}\n{END}\n", START, table(measured))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rewrite(PAGE, render, parser(__doc__).parse_args().check))

@@ -10,19 +10,19 @@ without committed numbers says not run. A row shown by tests alone agrees: the t
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from marked import DOCS, mark, parser, put, rewrite
+
 from intertwine.recipes.claims import Verdict
 from intertwine.recipes.sources import SOURCES, SourceRow, rows
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE, MEASURED = ROOT / "docs" / "reproduce.md", ROOT / "docs" / "measured" / "recipes"
-START, END = "<!-- table: made by scripts/make_reproduce_table.py -->", "<!-- end of table -->"
+PAGE, MEASURED = DOCS / "reproduce.md", DOCS / "measured" / "recipes"
+START = mark("make_reproduce_table")
 KEPT = ("recipe", "source", "verdict", "claims", "preset", "seconds", "differs")
 LONGEST = 160
 
@@ -106,27 +106,17 @@ def table() -> str:
 
 def render(page: str) -> str:
     """The page with a fresh table."""
-    before, _, rest = page.partition(START)
-    _, _, after = rest.partition(END)
-    return f"{before}{START}\n{table()}{END}{after}"
+    return put(page, START, table())
 
 
 def main() -> int:
     """Rewrite the page, or check it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--check", action="store_true", help="change nothing, exit 1 if out of date")
-    parser.add_argument("--add", type=Path, nargs="*", default=[], help="files that `reproduce` wrote")
-    args = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--add", type=Path, nargs="*", default=[], help="files that `reproduce` wrote")
+    args = arguments.parse_args()
     for path in args.add:
         add(path)
-    page = PAGE.read_text(encoding="utf-8")
-    fresh = render(page)
-    if args.check:
-        return int(fresh != page)
-    PAGE.write_text(fresh, encoding="utf-8")
-    return 0
+    return rewrite(PAGE, render, args.check)
 
 
 if __name__ == "__main__":

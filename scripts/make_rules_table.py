@@ -6,14 +6,14 @@ python scripts/make_rules_table.py --check   # exit 1 if it is out of date
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
+
+from marked import DOCS, mark, parser, put, rewrite
 
 from intertwine.rules import RULES
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "rules.md"
-START, END = "<!-- table: made by scripts/make_rules_table.py -->", "<!-- end of table -->"
+PAGE = DOCS / "rules.md"
+START = mark("make_rules_table")
 
 
 def table() -> str:
@@ -34,29 +34,8 @@ def table() -> str:
 
 def render(page: str) -> str:
     """The page with a fresh table."""
-    before, _, rest = page.partition(START)
-    _, _, after = rest.partition(END)
-    return f"{before}{START}\n{table()}{END}{after}"
-
-
-def main() -> int:
-    """Rewrite the page, or check it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--check", action="store_true", help="change nothing, exit 1 if out of date")
-    check = parser.parse_args().check
-    page = PAGE.read_text(encoding="utf-8")
-    fresh = render(page)
-    if check:
-        if fresh != page:
-            print("docs/rules.md is out of date: python scripts/make_rules_table.py", file=sys.stderr)
-        return int(fresh != page)
-    beside = PAGE.with_name(PAGE.name + ".part")
-    beside.write_text(fresh, encoding="utf-8")
-    beside.replace(PAGE)
-    return 0
+    return put(page, START, table())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rewrite(PAGE, render, parser(__doc__).parse_args().check))

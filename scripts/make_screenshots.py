@@ -1,46 +1,149 @@
-"""docs/images: the main pages as chromium shows them, light, dark and narrow.
+"""docs/images and docs/gallery.md: the page of every verb as chromium shows it, light, dark and narrow.
 
-    python scripts/make_screenshots.py          (apt-get install chromium)
+    python scripts/make_screenshots.py [NAME ...]     (apt-get install chromium; extras vision, rl, train)
+    python scripts/make_screenshots.py --gallery      only write docs/gallery.md
 
-Every picture is made by a command of the package on data and weights that are in it.
+Every picture is made by commands of the package on data and weights that are in it.
 """
 
 from __future__ import annotations
 
+import shlex
 import sys
 import tempfile
 from contextlib import chdir
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
 from browser import shoot  # noqa: E402
-from intertwine.cli import main  # noqa: E402
 
-_NET = ["zoo:digits-vgg", "--weights", "shipped:0"]
-_PAIR = ["zoo:digits-vgg", "zoo:digits-vgg", "--weights-a", "shipped:0", "--weights-b", "shipped:1"]
+_NET = "zoo:digits-vgg --weights shipped:0"
+_PAIR = "zoo:digits-vgg zoo:digits-vgg --weights-a shipped:0 --weights-b shipped:1 --data digits"
+_BOTH = "zoo:digits-vgg zoo:digits-vgg --weights shipped:0 --weights shipped:1 --data digits"
+_RECIPE = "epochs: 6\nbatch: 64\noptimizer: {name: sgd, learning_rate: 0.05, momentum: 0.9}\n"
+_SWEEP = """data: digits
+train: {models: [mlp], seeds: 0-3, recipe: r.yml}
+compare: {measures: [cka], inputs: 200}
+"""
+_FOUR = """import torch
+from torch import nn
+
+def make():
+    torch.manual_seed(10)
+    net = nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False))
+    return net, torch.randn(2, 1)
+"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """title and alt: for the gallery. command: writes PAGE.html. before: commands, files: what they need."""
+
+    title: str
+    alt: str
+    command: str
+    page: str = ""
+    before: tuple[str, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+
+
 PAGES = {
-    "inspect": ["inspect", *_NET, "-o", "PAGE"],
-    "compare": ["compare", *_PAIR, "--data", "digits", "-o", "PAGE"],
-    "stitch": ["stitch", *_PAIR, "--data", "digits", "--kind", "group,full", "--epochs", "0", "-o", "PAGE"],
-    "merge": ["merge", *_NET, "--target-params", "0.5", "--data", "digits", "--page", "PAGE"],
-    "demo": ["demo", "-o", "PAGE"],
-}
+    "inspect": Shown("the network as a map", "coloured bands run through the weights of a network",
+                     f"inspect {_NET} -o inspect.html"),
+    "demo": Shown("a story of the verbs", "the first screen of the demo's report", "demo -o demo.html"),
+    "verify": Shown("the proof", "the change of the output under the symmetry and under a wrong action",
+                    f"verify {_NET} -o verify.html"),
+    "merge": Shown("what is left of every axis", "bars of kept and merged channels",
+                   f"merge {_NET} --target-params 0.5 --data digits -o small --page merge.html"),
+    "compare": Shown("layers of two networks", "curves over layers, and how often the two disagree",
+                     f"compare {_PAIR} -o compare.html"),
+    "align": Shown("one network brought onto another", "cosines of channels before and after",
+                   f"align {_PAIR} -o b.safetensors --page align.html"),
+    "interpolate": Shown("the line between two networks", "loss along the line, before and after aligning",
+                         f"interpolate {_BOTH} --limit 200 --align --repair -o interpolate.html"),
+    "combine": Shown("several networks into one", "accuracy of the networks and of what is made of them",
+                     f"combine {_BOTH} -o both.safetensors --page combine.html"),
+    "stitch": Shown("half of one, half of the other", "points that are lost by a cut after each layer",
+                    f"stitch {_PAIR} --kinds group,full --epochs 0 -o stitch.html"),
+    "rotate": Shown("a change of basis", "accuracy before, right after and fine-tuned",
+                    f"rotate {_NET} --data digits --at features.4 --by orthogonal -o rotate.html"),
+    "explore": Shown("all parameters of one function", "a valley of equal functions as a surface",
+                     "explore four.py:make --seconds 10 -o explore.html", files={"four.py": _FOUR}),
+    "dimension": Shown("was a symmetry missed?", "singular values of the Jacobian",
+                       f"dimension {_NET} --data digits --limit 400 --at features.3 -o dimension.html"),
+    "attribute": Shown("what equal features see", "digits with heat where a class of features looks",
+                       f"attribute {_NET} --data digits --axis features.3 --by ward --beta 0.3 "
+                       "-o attribute.html"),
+    "dissect": Shown("units that detect a concept", "share of interpretable units against rotation",
+                     "dissect zoo:resnet20 --at layer3.2.relu_1 --concepts shapes:100:32 "
+                     "--rotate orthogonal -o dissect.html"),
+    "train": Shown("a training run", "loss and accuracy by epoch",
+                   "train mlp --data digits --recipe r.yml -o run --page train.html",
+                   files={"r.yml": _RECIPE}),
+    "sweep": Shown("many runs and pairs", "the spread of every quantity over seeds",
+                   "sweep sweep.yml -o out --jobs 1 --page sweep.html",
+                   files={"r.yml": _RECIPE, "sweep.yml": _SWEEP}),
+    "coverage": Shown("a whole library verified", "how much of each model a symmetry moves",
+                      "coverage --library zoo --filter 'm*' -o coverage.json --page coverage.html"),
+    "reproduce": Shown("a figure of a source", "the verdict, and the figure made again",
+                       "reproduce genni-fig1 -o figures", page="figures/genni-fig1.html"),
+    "agents": Shown("policies in a grid world", "representation against function of policies",
+                    "agents compare zoo --env MiniGrid-Empty-5x5-v0 --jobs 1 -o agents.html",
+                    before=("agents train --env MiniGrid-Empty-5x5-v0 --seeds 0-2 --steps 8192 --stages 4 "
+                            "--jobs 1 -o zoo",)),
+    "report": Shown("any pages as one file", "a table of contents, then every page",
+                    "report verify.html dimension.html -o report.html",
+                    before=(f"verify {_NET} -o verify.html",
+                            f"dimension {_NET} --data digits --limit 400 --at features.3 -o dimension.html")),
+}  # fmt: skip
 VIEWS = {"light": (False, 1180), "dark": (True, 1180), "narrow": (False, 390)}
+_COLOURS = 64
 
 
-def make_all(names: list[str]) -> None:
-    """Write NAME-VIEW.png for every page and view."""
+def make(name: str) -> None:
+    """Run the commands of one page and write NAME-VIEW.png for every view."""
+    from PIL import Image
+
+    from intertwine.cli import main
+
+    shown = PAGES[name]
     with tempfile.TemporaryDirectory() as folder, chdir(folder):  # the footer names the command as typed
-        for name in names or PAGES:
-            page = Path(folder) / f"{name}.html"
-            assert main([page.name if word == "PAGE" else word for word in PAGES[name]]) == 0
-            for view, (dark, width) in VIEWS.items():
-                target = ROOT / "docs/images" / f"{name}-{view}.png"
-                shoot(page, target, Path(folder), dark=dark, width=width, height=900)
-                print(target.relative_to(ROOT), f"{target.stat().st_size:,} bytes")
+        for path, text in shown.files.items():
+            Path(path).write_text(text)
+        for command in (*shown.before, shown.command):
+            assert main(shlex.split(command)) == 0, command
+        for view, (dark, width) in VIEWS.items():
+            target = ROOT / "docs/images" / f"{name}-{view}.png"
+            page = (Path(folder) / (shown.page or f"{name}.html")).resolve()
+            shoot(page, target, Path(folder), dark=dark, width=width, height=900)
+            picture = Image.open(target).convert("RGB").crop((0, 0, width, 900))
+            picture.quantize(_COLOURS).save(target, optimize=True)
+            print(target.relative_to(ROOT), f"{target.stat().st_size:,} bytes", flush=True)
+
+
+def gallery() -> str:
+    """docs/gallery.md: those pages of which there are pictures."""
+    parts = [
+        "# Gallery\n\nEvery picture is a page that a command writes: one offline file, for light and dark "
+        "screens and for a telephone.\n`python scripts/make_screenshots.py` makes them and this page again.\n"
+    ]
+    for name, shown in PAGES.items():
+        if not (ROOT / "docs/images" / f"{name}-narrow.png").exists():
+            continue
+        commands = "\n".join(f"intertwine {command}" for command in (*shown.before, shown.command))
+        parts.append(
+            f"## {name}: {shown.title}\n\n![{shown.alt}](images/{name}-light.png)\n\n```\n{commands}\n```\n\n"
+            f"| dark | narrow |\n|---|---|\n| ![{shown.alt}, on a dark screen](images/{name}-dark.png) "
+            f"| ![{shown.alt}, at 390 pixels](images/{name}-narrow.png) |\n"
+        )
+    return "\n".join(parts)
 
 
 if __name__ == "__main__":
-    make_all(sys.argv[1:])
+    if "--gallery" not in sys.argv:
+        for each in sys.argv[1:] or PAGES:
+            make(each)
+    (ROOT / "docs/gallery.md").write_text(gallery(), encoding="utf-8")

@@ -6,15 +6,15 @@ python scripts/make_transformers_table.py --check    # exit 1 if they are out of
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+from marked import DOCS, mark, parser, put, rewrite
+
 PAGE, MEASURED = DOCS / "merge.md", DOCS / "measured" / "merge_transformers.json"
-START, END = "<!-- table: made by scripts/make_transformers_table.py -->", "<!-- end of table -->"
+WIDE = DOCS / "measured" / "eliminate.json"
+START = mark("make_transformers_table")
 FORMS = {"loss": "{:.4f}", "accuracy": "{:.2%}", "cosine": "{:.3f}", "rank": "{:.3f}"}
 
 
@@ -53,27 +53,20 @@ def tables(measured: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def elimination(measured: dict[str, Any]) -> str:
+    """What one wide axis costs."""
+    widths = " | ".join(f"{row['width']:,}" for row in measured["rows"])
+    seconds = " | ".join(f"{row['seconds']:.1f}" for row in measured["rows"])
+    lines = [f"| channels | {widths} |", "|---" * (len(measured["rows"]) + 1) + "|"]
+    text = "Eliminating all channels of one axis (`python benchmarks/eliminate.py`), one thread:"
+    return "\n".join([text, "", *lines, f"| CPU s | {seconds} |", ""])
+
+
 def render(page: str) -> str:
     """The page with fresh tables."""
-    before, _, rest = page.partition(START)
-    _, _, after = rest.partition(END)
-    none: dict[str, Any] = {"whole": {}, "rows": {}}
-    measured = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.is_file() else none
-    return f"{before}{START}\n\n{tables(measured)}{END}{after}"
-
-
-def main() -> int:
-    """Rewrite, or check."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="exit 1 if the page is out of date")
-    args = parser.parse_args()
-    page = PAGE.read_text(encoding="utf-8")
-    fresh = render(page)
-    if args.check:
-        return int(fresh != page)
-    PAGE.write_text(fresh, encoding="utf-8")
-    return 0
+    found, wide = (json.loads(file.read_text(encoding="utf-8")) for file in (MEASURED, WIDE))
+    return put(page, START, "\n" + tables(found) + "\n" + elimination(wide))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rewrite(PAGE, render, parser(__doc__).parse_args().check))

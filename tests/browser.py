@@ -16,6 +16,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 needs_chromium = pytest.mark.skipif(
     CHROMIUM is None, reason="chromium is not installed: apt-get install chromium"
 )
+# Figures in three dimensions draw every frame of a page's virtual time anew, in software: keep it short.
 _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
     "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
@@ -28,11 +29,13 @@ _WATCH = """<meta http-equiv="Content-Security-Policy"
 window.seen = {errors: [], refused: [], alerts: 0};
 window.alert = () => { seen.alerts += 1; };
 addEventListener("error", event => seen.errors.push(String(event.message)), true);
+addEventListener("unhandledrejection", event => seen.errors.push(String(event.reason)));
 addEventListener("securitypolicyviolation", event => seen.refused.push(event.blockedURI));
 for (const kind of ["error", "warn"]) console[kind] = (...said) => seen.errors.push(said.join(" "));
 </script>"""
 _REPORT = """<script>
-addEventListener("load", () => setTimeout(() => {
+addEventListener("load", () => setTimeout(async () => {
+  await window.drawn;
   document.querySelectorAll("details").forEach(each => { each.open = true; });
   const plots = [...document.querySelectorAll(".js-plotly-plot")];
   seen.figures = plots.map(plot => (plot.calcdata || []).reduce((sum, trace) => sum + trace.length, 0));
@@ -80,7 +83,7 @@ def look(page: Path, folder: Path, *, dark: bool = False, width: int = 1280, ste
     copy.write_text(f"{head}{_REPORT.replace('STEP', step)}</body>{tail}", encoding="utf-8")
     frame = folder / f"{page.stem}-frame.html"  # a window of chromium is 500 pixels wide at least
     frame.write_text(_frame(copy, width, 3000))
-    flags = ["--virtual-time-budget=8000", "--dump-dom", "--allow-file-access-from-files"]
+    flags = ["--virtual-time-budget=2500", "--dump-dom", "--allow-file-access-from-files"]
     dumped = _run([*_flags(folder, dark), *flags, f"--window-size={max(width, 800)},3000", frame.as_uri()])
     found = re.search(r'data-seen="([^"]*)"', dumped)
     assert found, dumped[-2000:]
@@ -92,7 +95,7 @@ def shoot(page: Path, png: Path, folder: Path, *, dark: bool = False, width: int
     """A picture of the top of a page."""
     frame = folder / "shot.html"
     frame.write_text(_frame(page, width, height))
-    _run([*_flags(folder, dark), "--virtual-time-budget=8000", f"--screenshot={png}",
+    _run([*_flags(folder, dark), "--virtual-time-budget=2500", f"--screenshot={png}",
           f"--window-size={max(width, 500)},{height}", frame.as_uri()])  # fmt: skip
 
 
@@ -113,5 +116,5 @@ def _flags(folder: Path, dark: bool) -> list[str]:
 
 def _run(flags: list[str]) -> str:
     assert CHROMIUM is not None
-    done = subprocess.run([CHROMIUM, *flags], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([CHROMIUM, *flags], capture_output=True, text=True, timeout=300, check=True)
     return done.stdout

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, get_origin
 
 from intertwine import numbers
 from intertwine.errors import ModelError, WrongKind
@@ -76,18 +76,63 @@ def _test(parameter: inspect.Parameter, known: Mapping[str, Any]) -> Test | None
     optional = kind != str(parameter.annotation)
     if kind in _OTHERS:
         return _number(RANGES.get(parameter.name, _OTHERS[kind]), optional)
-    for start, test in _KINDS.items():
-        if kind == start or (start.endswith("[") and kind.startswith(start) and "|" not in _outside(kind)):
-            return _kind(*test, optional)
+    found = _meaning(kind, known)
+    return None if found is None else _kind(*found, optional)
+
+
+Meaning = tuple[Callable[[Any], bool], str]  # whether a value is of a kind, and the kind in words
+
+
+def _meaning(kind: str, known: Mapping[str, Any]) -> Meaning | None:
+    """What an annotation asks of a value; None where a part of it is not known here."""
+    several = _alternatives(kind)
+    if len(several) > 1:
+        each = [_meaning(part, known) for part in several]
+        if any(part is None for part in each):
+            return None
+        return _any_of([part for part in each if part is not None])
+    for start, meaning in _KINDS.items():
+        if kind == start or (start.endswith("[") and kind.startswith(start)):
+            return _with_items(meaning, kind, known) if start in _ITEMS else meaning
     own = known.get(kind)
+    if get_origin(own) is Literal:
+        return _KINDS["str"]
     if isinstance(own, type) and own is not Any:
-        return _kind(lambda value: isinstance(value, own), f"a {kind}", optional)
+        return lambda value: isinstance(value, own), f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
     return None
 
 
-def _outside(kind: str) -> str:
-    """What stands after the brackets: Sequence[str] | str is two kinds."""
-    return kind[kind.rindex("]") :]
+def _alternatives(kind: str) -> list[str]:
+    """What stands between the bars that are in no brackets.
+
+    >>> _alternatives("Sequence[str | None] | str")
+    ['Sequence[str | None]', 'str']
+    """
+    parts, depth = [""], 0
+    for letter in kind:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "|" and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def _any_of(each: list[Meaning]) -> Meaning:
+    return lambda value: any(fits(value) for fits, _ in each), " or ".join(words for _, words in each)
+
+
+def _with_items(meaning: Meaning, kind: str, known: Mapping[str, Any]) -> Meaning:
+    """A sequence whose entries are looked at too, where it may be looked at twice."""
+    fits, words = meaning
+    inner = _meaning(kind[kind.index("[") + 1 : kind.rindex("]")].removesuffix(", ..."), known)
+    if inner is None:
+        return meaning
+
+    def fit(value: Any) -> bool:
+        return fits(value) and (not isinstance(value, list | tuple) or all(map(inner[0], value)))
+
+    return fit, f"{words} of which each is {inner[1]}"
 
 
 def _number(span: Real | Whole, optional: bool) -> Test:
@@ -132,12 +177,23 @@ def _is_several(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes)
 
 
-_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+def _is_number(value: Any) -> bool:
+    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:  # of numpy or torch
+        value = value.item()
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_KINDS: dict[str, Meaning] = {
     "nn.Module": (_is_model, "a torch.nn.Module"),
     "Sequence[nn.Module]": (_are_models, "a list of torch.nn.Module"),
     "bool": (lambda value: type(value).__name__ in ("bool", "bool_"), "True or False"),  # numpy's, too
     "str": (lambda value: isinstance(value, str), "a text"),
+    "int": (_is_number, "a number"),
+    "float": (_is_number, "a number"),
+    "None": (lambda value: value is None, "None"),
+    "Literal[": (lambda value: isinstance(value, str), "a text"),
     "Mapping[str, ": (_is_named, "a mapping with names"),
     "Mapping[": (_is_named, "a mapping with names"),
     "Sequence[": (_is_several, "a sequence"),
 }
+_ITEMS = ("Sequence[",)

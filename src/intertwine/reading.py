@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from intertwine.errors import InputError, IntertwineError
 from intertwine.text import first_line, quoted
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _TEXT_BYTES = 16 * 2**20
+_MOST_FILES = 20_000_000  # ImageNet-21k has 14 million
 _WHAT = {
     stat.S_ISDIR: "a folder",
     stat.S_ISFIFO: "a pipe",
@@ -58,7 +63,43 @@ def existing_file(path: str | Path, kind: str = "file", error: type[InputError] 
         raise error(f"{path} is {what}, not a {kind}", where=str(path.absolute()), do=do)
     if not os.access(path, os.R_OK):
         raise error(f"cannot open the {kind} {path}: you may not read it", where=str(path.absolute()))
+    if _is_made_while_read(path):
+        raise error(f"{path} is made by the system while it is read, not a {kind}", do="name a file")
     return path
+
+
+def _is_made_while_read(path: Path) -> bool:
+    """Whether this is one of those files (of /proc, say) that have no size, and bytes, or never an end."""
+    if path.stat().st_size:
+        return False
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return False  # who opens it is told why
+    try:
+        return bool(os.read(handle, 1))
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+
+
+def files_below(folder: Path, suffixes: Collection[str], error: type[InputError] = InputError) -> list[Path]:
+    """What has one of these endings below a folder and is no folder, sorted.
+
+    Links to folders and other file systems are left out (a slip of the finger may name `/`, with /proc in
+    it), and a folder of millions of files is refused.
+    """
+    found, seen, device = [], 0, folder.stat().st_dev
+    for place, folders, names in os.walk(folder):
+        seen += len(names)
+        if seen > _MOST_FILES:
+            raise error(
+                f"below {folder} there are more than {_MOST_FILES:,} files", do="name a folder of data"
+            )
+        folders[:] = [name for name in folders if os.lstat(os.path.join(place, name)).st_dev == device]
+        found += [Path(place, name) for name in names if Path(name).suffix.lower() in suffixes]
+    return sorted(found)
 
 
 def assert_plain_folder(folder: Path, error: type[InputError] = InputError) -> None:
@@ -111,6 +152,23 @@ def parsing(
         raise error(f"cannot read {what}: it takes more memory than there is", so=so, do=do) from problem
     except BaseException as problem:  # what panics in Rust derives from BaseException
         raise error(f"cannot read {what}: {first_line(problem)}", so=so, do=do) from problem
+
+
+def read_safetensors(
+    path: str | Path,
+    kind: str,
+    error: type[InputError] = InputError,
+    *,
+    do: str = "",
+    header_only: bool = False,
+) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """What the header of a safetensors file says, and its tensors; a pipe or malformed bytes are `error`."""
+    from safetensors import safe_open
+
+    path = existing_file(path, kind, error)
+    with parsing(path, error, so=f"it is not a {kind}", do=do), safe_open(path, framework="pt") as file:
+        names = [] if header_only else list(file.keys())
+        return dict(file.metadata() or {}), {name: file.get_tensor(name) for name in names}
 
 
 @cache

@@ -46,11 +46,11 @@ def first_line(error: BaseException) -> str:
     >>> first_line(KeyError()), first_line(ValueError("no\\nreally"))
     ('KeyError', 'no')
     """
-    if isinstance(error, SystemExit):
-        return f"its code called sys.exit({error.code!r})"
     try:
+        if isinstance(error, SystemExit):
+            return f"its code called sys.exit({quoted(error.code)})"
         lines = str(error).strip().splitlines()
-    except Exception:  # an exception's own __str__ is code of others, too
+    except BaseException:  # an exception's own __str__ is code of others, too, and may do anything
         lines = []
     return (lines or [type(error).__name__])[0][:300]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.crash.kill import KILLED, run
 from tests.crash.scenarios import Scenario, make_scenarios, snapshot
+from tests.crash.workers import adopt_orphans, wait_for_orphans
 
 
 def check(scenario: Scenario, root: Path, every: int) -> dict[str, object]:
@@ -37,9 +38,11 @@ def check(scenario: Scenario, root: Path, every: int) -> dict[str, object]:
                 raise AssertionError(f"was not killed, but ended with {code}")
             run(scenario.whole, place)
             run(scenario.work, place)
+            wait_for_orphans()
             _assert_same(snapshot(place), expected)
         except AssertionError as error:
             wrong[fatal] = str(error)
+            wait_for_orphans()
         shutil.rmtree(place)
     shutil.rmtree(first)
     return {"scenario": scenario.name, "events": events, "kills": len(fatal_events), "wrong": wrong}
@@ -58,6 +61,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="scenarios whose name contains this")
     args = parser.parse_args()
     bad = 0
+    adopt_orphans()
     for scenario in make_scenarios():
         if args.only in scenario.name:
             with tempfile.TemporaryDirectory() as folder:

@@ -46,6 +46,7 @@ def _child(work: Callable[[Path], Any], root: Path, fatal: int, write: int) -> N
         for number in (0, 1, 2):
             os.dup2(null, number)
         events = watch(root, fatal)
+        os.register_at_fork(after_in_child=lambda: os.close(write))  # who asks waits for us, not for workers
         work(root)
         told = str(events[0]).encode()
     except BaseException:
@@ -56,11 +57,13 @@ def _child(work: Callable[[Path], Any], root: Path, fatal: int, write: int) -> N
 
 
 def watch(root: Path, fatal: int) -> list[int]:
-    """Count the events below `root` from now on, and die at one of them."""
-    count, inside = [0], f"{root.resolve()}{os.sep}"
+    """Count the events of this process below `root` from now on, and die at one of them."""
+    count, inside, own = [0], f"{root.resolve()}{os.sep}", os.getpid()
     real_fsync, real_exchange = os.fsync, folder_module.exchange
 
     def happen(handle: int | None = None) -> None:
+        if os.getpid() != own:  # a worker: it survives
+            return
         count[0] += 1
         if count[0] == fatal:
             if handle is not None and stat.S_ISREG(os.fstat(handle).st_mode):

@@ -1,4 +1,4 @@
-"""What is killed: train, merge, merge over an old model, combine, align, a sweep, coverage, reproduce.
+"""What is killed: train, merge, merge over an old model, combine, align, sweeps, coverage, reproduce.
 
 What costs time and writes nothing (data, traces, plans) is done once, before the processes are forked.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tests.crash.workers import fork_workers
 
 from intertwine import combine, recipes, trace, zoo
 from intertwine.cli import main
@@ -126,6 +127,10 @@ def make_scenarios() -> list[Scenario]:
         report = run_sweep(plan, root / "out", jobs=1)
         assert not report.failed, report.failed
 
+    def do_sweep_with_workers(root: Path) -> None:
+        fork_workers()
+        do_sweep(root)
+
     def do_coverage(root: Path) -> None:
         survey_module._isolated = lambda context, spec, *limits: Row(spec, "exact", 1, 1e-16)
         survey(["zoo:a", "zoo:b", "zoo:c"], root / "rows.json")
@@ -153,6 +158,7 @@ def make_scenarios() -> list[Scenario]:
         Scenario("combine over old", do_combine(1), do_combine(0), combine_is_whole),
         Scenario("align over old", do_align(1), do_align(0), align_is_whole),
         Scenario("sweep", do_sweep),
+        Scenario("sweep, its workers go on", do_sweep_with_workers),
         Scenario("coverage", do_coverage, whole=coverage_is_whole),
         Scenario("reproduce", do_reproduce),
     ]

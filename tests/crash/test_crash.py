@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EVERY = 7  # prime to the number of events that one write makes: all of them have their turn
 NAMES = (
     "train", "merge", "merge over old", "merge over old, in steps", "combine over old", "align over old",
-    "sweep", "coverage", "reproduce",
+    "sweep", "sweep, its workers go on", "coverage", "reproduce",
 )  # fmt: skip
 
 pytest.importorskip("lightning_fabric", reason="needs the extra 'train'")

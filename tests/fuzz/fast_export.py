@@ -1,17 +1,23 @@
-"""`run_decompositions` without its constant cost: about four fifths of the export of a small model.
+"""The graph of a small model without the constant cost of exporting, about four fifths of it.
 
-Every call collects some thousand composite ops, registers a dozen kernels on each and takes them off again.
-Nothing of this depends on the model, so here it is done once, and afterwards the tables are exchanged.
+Every call of `run_decompositions` collects some thousand composite ops, registers a dozen kernels on each and
+takes them off again. Nothing of this depends on the model: `install` does it once, and afterwards the tables
+are exchanged. For the fuzzer `in_one_go` traces a functional graph once, with composite ops kept whole as an
+empty table of decompositions keeps them, where torch traces three times. `test_fuzz.py` holds it against it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch import fx, nn
+from torch._decomp import decompositions_for_rng
 from torch._subclasses import fake_impls
-from torch.export import exported_program
+from torch.export import _trace, exported_program
+from torch.export.exported_program import ExportedProgram
 
 _collect = exported_program._collect_all_valid_cia_ops
 _override = exported_program._override_composite_implicit_decomp
@@ -19,6 +25,7 @@ _tables: dict[
     frozenset[tuple[Any, Any]], tuple[dict[Any, dict[Any, Any]], dict[Any, Callable[..., Any]]]
 ] = {}
 _ops: list[set[Any]] = []
+_kept: list[dict[Any, Callable[..., Any]]] = []
 
 
 def _collect_once() -> set[Any]:
@@ -53,8 +60,46 @@ def _exchange(wanted: dict[Any, Callable[..., Any]]) -> Iterator[None]:
             implementations.pop(op, None)  # as the original does, whoever registered it
 
 
+class _Decomposed:
+    """What `torch.export.export` returns, of which only one thing is asked."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
+
+    def run_decompositions(self, table: Mapping[Any, Any]) -> ExportedProgram:
+        """The program; it was traced with an empty table."""
+        if table:
+            raise ValueError("traced with an empty table of decompositions")
+        return self.program
+
+
+def _export_once(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, strict: bool = False
+) -> _Decomposed:
+    if not _kept:
+        _kept.append(exported_program._split_decomp_table_to_cia_and_python_decomp({})[0])
+    with _exchange(_kept[0]):
+        return _Decomposed(_trace._export(model, args, kwargs, strict=strict, pre_dispatch=False))
+
+
+@contextmanager
+def in_one_go() -> Iterator[None]:
+    """Every export here is traced once, and no stack is written down."""
+    tracker = decompositions_for_rng.PhiloxStateTracker
+    whole, reset = torch.export.export, tracker.reset
+    reset()
+    torch.export.export = _export_once
+    tracker.reset = lambda: None  # random ops stay whole
+    fx.config.do_not_emit_stack_traces = True
+    try:
+        yield
+    finally:
+        torch.export.export, tracker.reset = whole, reset
+        fx.config.do_not_emit_stack_traces = False
+
+
 def install() -> None:
-    """Make every export in this process fast."""
+    """Collect and register once in this process."""
     exported_program._collect_all_valid_cia_ops = _collect_once
     exported_program._override_composite_implicit_decomp = _exchange
 
@@ -65,4 +110,4 @@ def remove() -> None:
     exported_program._override_composite_implicit_decomp = _override
 
 
-__all__ = ["install", "remove"]
+__all__ = ["in_one_go", "install", "remove"]

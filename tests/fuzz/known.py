@@ -484,3 +484,19 @@ known(
     ((3, 2, 6), (1, 2, 6), (4, 2, 6)),
     l="nn.Linear(6, 4)",
 )
+known(
+    "copies that are divided by their common length do not mix",
+    "h = self.l(x).repeat(1, 1, 2).roll(2, 2); return self.o(h / h.norm(dim=2, keepdim=True))",
+    ((1, 4, 5), (2, 4, 5), (1, 3, 5)),
+    l="nn.Linear(5, 8)",
+    o="nn.Linear(16, 3)",
+)
+known(
+    "a length that shares no divisor with the width cuts between all channels",
+    "h = self.e(x); h = h.reshape(h.shape[0], -1, h.shape[1]).amax(2); "
+    "return self.o(h.norm(p=1, dim=1, keepdim=True) * h)",
+    ((1, 3), (2, 5), (2, 7)),
+    8,
+    e="nn.Embedding(8, 6)",
+    o="nn.Linear(6, 3)",
+)

@@ -147,6 +147,8 @@ LOOKUPS = """
     torch.gather({a}, {d}, torch.arange({n}).flip(0).view({view}).expand({a}.shape))
     {a}[{at}{b}.argmax({d}).flatten()[:1]]
     torch.take_along_dim({a}, {b}.argmax({d}, keepdim=True), {d})
+    torch.fft.rfft({a}, dim={d}).abs()
+    torch.fft.irfft(torch.fft.rfft({a}, dim={d}), {n}, dim={d})
     {a}.sort({d}).values
     {a}.sort({d}).indices.to({a}.dtype)
     {a}.topk(2, {d}).values
@@ -169,6 +171,17 @@ LOOKUPS = """
     {a}.index_put((torch.tensor([0]),), {b}[:1])
     {a}.masked_scatter({m}, {b})
     {a}[:, {a}[0].argmax(-1)]
+"""
+
+# Pairs of channels turned by angles that no weight decides, as rotary embeddings do, in several spellings.
+ROTARY = """
+    torch.cat([{a}.chunk(2, -1)[0] * 0.6 - {a}.chunk(2, -1)[1] * 0.8, {a}.chunk(2, -1)[1] * 0.6 + {a}.chunk(2, -1)[0] * 0.8], -1)
+    {a} * torch.arange({a}.shape[-1] // 2).repeat(2).to({a}).cos() + torch.cat([-{a}.chunk(2, -1)[1], {a}.chunk(2, -1)[0]], -1) * torch.arange({a}.shape[-1] // 2).repeat(2).to({a}).sin()
+    torch.view_as_real(torch.view_as_complex({a}.unflatten(-1, (-1, 2)).contiguous()) * torch.polar(torch.ones({a}.shape[-1] // 2).to({a}), torch.arange({a}.shape[-1] // 2).to({a}))).flatten(-2)
+    torch.stack([{a}[..., ::2] * 0.6 - {a}[..., 1::2] * 0.8, {a}[..., 1::2] * 0.6 + {a}[..., ::2] * 0.8], -1).flatten(-2)
+    torch.stack([{a}[..., ::2] * 0.6 - {a}[..., 1::2] * 0.8, {a}[..., 1::2] * 0.6 - {a}[..., ::2] * 0.8], -1).flatten(-2)
+    {a} * 0.6 + torch.cat([-{a}.chunk(2, -1)[1], {b}.chunk(2, -1)[0]], -1) * 0.8
+    {a} * torch.arange({a}.shape[-1]).to({a}).cos() + torch.cat([-{a}.chunk(2, -1)[1], {a}.chunk(2, -1)[0]], -1) * torch.arange({a}.shape[-1]).to({a}).sin()
 """
 
 ELEMENTWISE = """
@@ -598,7 +611,7 @@ TABLES: dict[str, list[str]] = {
     "orders": lines(ORDERS),
     "views": lines(VIEWS),
     "lookups": lines(LOOKUPS),
-    "elementwise": lines(ELEMENTWISE),
+    "elementwise": lines(ROTARY + ELEMENTWISE),
     "contraction": lines(CONTRACTIONS),
     "reduction": lines(REDUCTIONS),
     "norm": lines(NORMS),

@@ -11,9 +11,11 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 import intertwine
+from intertwine.errors import IntertwineError
+from intertwine.graph.export import export
 
 from . import check as checking
-from .fast_export import install, remove
+from .fast_export import in_one_go, install, remove
 from .generate import SIZES, generate
 from .program import Model, Program, program
 from .shrink import judge, shrink
@@ -33,7 +35,8 @@ def programs(draw: Any, kind: str) -> Program:
 def test_no_random_program_gets_a_wrong_symmetry(kind: str, data: Any) -> None:
     drawn = data.draw(programs(kind))
     note(drawn.source(Model(drawn).constructors))
-    result = judge(drawn)
+    with in_one_go():
+        result = judge(drawn)
     assert not result.failed, f"{result.verdict} at {result.size}: {result.error:.1e} {result.detail}"
 
 
@@ -76,7 +79,8 @@ def test_ties_are_not_taken_for_errors() -> None:
 def test_the_fast_export_is_torchs_own(seed: int) -> None:
     drawn = generate(random.Random(seed).choice)
     model, x = Model(drawn), drawn.inputs(drawn.shapes[0])
-    fast = _graph(model, x)
+    with in_one_go():
+        fast = _graph(model, x)
     remove()
     try:
         slow = _graph(model, x)
@@ -85,8 +89,20 @@ def test_the_fast_export_is_torchs_own(seed: int) -> None:
     assert fast == slow
 
 
-def _graph(model: torch.nn.Module, x: torch.Tensor) -> str:
+def _graph(model: torch.nn.Module, x: torch.Tensor) -> Any:
+    """Every op with its arguments, nodes by number. Assertions are left out: no rule reads them."""
     try:
-        return str(intertwine.trace(model, x).traced.graph)
-    except Exception as error:
-        return repr(error)
+        traced = export(model, (x,))
+    except IntertwineError as error:
+        return str(error)
+    number: dict[torch.fx.Node, int] = {}
+    rows = []
+    for node in traced.graph.nodes:
+        if node.op == "call_function" and not getattr(getattr(node.target, "_schema", None), "returns", True):
+            continue
+        number[node] = len(number)
+        args = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: f"%{number[n]}")
+        # both copy a tensor that stands in the code
+        target = str(node.target).replace("lift_fresh_copy", "clone") if node.op == "call_function" else ""
+        rows.append((node.op, target, str(args), str(getattr(node.meta.get("val"), "shape", None))))
+    return rows

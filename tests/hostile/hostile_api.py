@@ -23,7 +23,7 @@ from torch import Tensor, nn
 import intertwine
 from intertwine.errors import IntertwineError
 
-_SECONDS = 30  # for one call
+_SECONDS = 30  # of the processor, for one call
 _BATCH = 25  # calls for one fork
 WHOLE = (-1, 2.5, "3", float("nan"), 10**30, [1])
 REAL = (float("nan"), float("inf"), -1.0, "x", [0.5], 10**400)
@@ -226,14 +226,14 @@ def _try(cases: list[Call], folder: Path, place: Path) -> int:
     warnings.simplefilter("ignore")
     for number, case in enumerate(cases):
         place.write_text(str(number))
-        signal.alarm(_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, _SECONDS)  # of work, so that a busy machine changes nothing
         try:
             case.run(folder)
         except (IntertwineError, TypeError):
             pass
         except BaseException as error:
             print(f"wrong {case}: {type(error).__name__}: {error!s:.150} [{_last(error)}]".replace("\n", " "))
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     return 0
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hostile_ours as ours
 import numpy as np
 import torch
 from hostile_run import run_forked
@@ -190,6 +191,14 @@ READERS: dict[str, Reader] = {
     "recipe": Reader(_read_recipe, "m.yml", _recipe, text=True),
     "sweep": Reader(_read_sweep, "m.yml", _sweep, text=True),
     "coverage": Reader(_read_coverage, "m.json", _coverage, text=True),
+    "element": Reader(ours.read_element, "m.safetensors", ours.element),
+    "agent": Reader(ours.read_agent, "seed0-step8.safetensors", ours.agent),
+    "state": Reader(ours.read_state, "state.safetensors", ours.state),
+    "plane": Reader(ours.read_plane, "m.safetensors", ours.plane),
+    "merged": Reader(ours.read_merged, "recipe.json", ours.merged, text=True),
+    "page": Reader(ours.read_page, "m.html", ours.page, text=True),
+    "result": Reader(ours.read_swept, "m.json", ours.result, text=True),
+    "tokenizer": Reader(ours.read_tokenizer, "m.json", ours.tokenizer, text=True),
 }
 
 
@@ -259,12 +268,12 @@ def _read_all(reader: Reader, good: bytes, numbers: range, seed: int, path: Path
     for number in numbers:
         place.write_text(str(number))
         path.write_bytes(mutate(good, random.Random(f"{seed}/{number}"), reader.text))
-        signal.alarm(_SECONDS)  # ends the process: what hangs may also swallow exceptions
+        signal.setitimer(signal.ITIMER_PROF, _SECONDS)  # ends the process: what hangs may swallow exceptions
         try:
             reader.read(path)
         except IntertwineError:
             pass
         except BaseException as error:
             print(f"wrong {path.name} {seed}/{number}: {type(error).__name__}: {error!s:.200}")
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -10,8 +11,10 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 SECONDS = 60.0
 _GIGABYTES = 12  # of address space: a case must not take the machine with it
@@ -26,8 +29,8 @@ class Outcome:
     err: str
     left: tuple[str, ...]
 
-    def wrong(self, allowed: Sequence[int]) -> str:
-        """What is not as it should be; empty if all is well."""
+    def wrong(self, allowed: Sequence[int], as_json: bool = False) -> str:
+        """What is not as it should be; empty if all is well. as_json: it was to print a document."""
         if self.code is None:
             return f"hangs: {self.err[-300:]}"
         if "Traceback (most recent call last)" in self.err:
@@ -38,7 +41,21 @@ class Outcome:
             return f"left {', '.join(self.left)}"
         if "\x1b" in self.out + self.err:
             return f"escape sequences reach the terminal: {self.err[-200:]!r}"
-        return ""
+        return _not_json(self.out) if as_json and self.code in (0, 1) else ""
+
+
+def _not_json(text: str) -> str:
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no JSON")
+
+    try:
+        json.loads(text, parse_constant=refuse)
+    except ValueError as error:
+        return f"stdout is no JSON: {error}: {text[:200]!r}"
+    return ""
+
+
+_parsers: list[Any] = []  # built once, by `warm`
 
 
 def warm() -> None:
@@ -50,10 +67,10 @@ def warm() -> None:
     import yaml
 
     import intertwine
-    from intertwine.cli.program import build_parser
+    from intertwine.cli import program
 
     torch.set_num_threads(1)  # a fork has no threads of its parent's pool
-    build_parser()
+    _parsers.append(program.build_parser())  # it takes as long as all the rest of a refusal
     for name in intertwine.__all__:  # they are imported when they are asked for
         getattr(intertwine, name)
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
@@ -61,12 +78,23 @@ def warm() -> None:
     assert all((PIL.Image, pyarrow.parquet, sklearn.datasets, yaml))
 
 
-def run_command(argv: Sequence[str], seconds: float = SECONDS) -> Outcome:
-    """`intertwine ARGV` in an empty folder of its own."""
-    from intertwine.cli import main
+def run_command(
+    argv: Sequence[str], seconds: float = SECONDS, before: Callable[[Path], object] | None = None
+) -> Outcome:
+    """`intertwine ARGV` in an empty folder of its own; `before` is called first, in the child."""
+    from intertwine.cli import main, program
 
-    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
-        return run_forked(lambda: main(list(argv)), Path(folder), seconds)
+    with tempfile.TemporaryDirectory(prefix="hostile-") as name:
+        folder = Path(name)
+
+        def work() -> int:
+            if before is not None:
+                before(folder)
+            if _parsers:  # in the child alone: elsewhere a parser asks what is registered
+                program.build_parser = lambda: _parsers[0]
+            return main(list(argv))
+
+        return run_forked(work, folder, seconds)
 
 
 def run_forked(work: Callable[[], int], folder: Path, seconds: float = SECONDS) -> Outcome:
@@ -96,8 +124,9 @@ def _child(work: Callable[[], int], folder: Path, out: int, err: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (_GIGABYTES * 2**30, _GIGABYTES * 2**30))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         code = work()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):  # as at the end of Python itself
+                stream.flush()
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()

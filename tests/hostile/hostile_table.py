@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from hostile_code import RIGHT, WRONG, factories, write_code
 from hostile_data import data_specs, grey_png
 from hostile_files import make_files
 from hostile_pretrained import make_concepts, make_pretrained, make_tokenizers
+from hostile_run import run_command
 
 from intertwine import numbers
-from intertwine.cli import arguments
 from intertwine.cli.program import build_parser, commands
+from intertwine.terminal import types
 
 REFUSED = (2, 3)
 FINE = (0, 1, 2, 3)  # text that may be a name after all
@@ -98,6 +100,10 @@ class Case:
     argv: tuple[str, ...]
     allowed: tuple[int, ...] = REFUSED
 
+    def trouble(self) -> str:
+        """Run it; what was wrong, or nothing."""
+        return run_command(self.argv).wrong(self.allowed, as_json="--json" in self.argv)
+
     def __str__(self) -> str:
         return " ".join(ascii(word)[1:-1][:60] for word in self.argv)
 
@@ -139,11 +145,14 @@ class Table:
                     yield from self._values(words, parser, action)
         yield from self._read()
         yield from self._folders()
+        yield from self._code()
 
     def _usage(self, words: tuple[str, ...], parser: argparse.ArgumentParser) -> Iterator[Case]:
         good = self.good(words, parser)
         yield Case((*words, *good, "--no-such-option"))
         yield Case((*words, *good, "--no-such-option=\x1b[31m"))
+        for action in [each for each in parser._actions if each.option_strings and each.nargs != 0][:2]:
+            yield Case((*words, *self.good(words, parser, without=action), f"{action.option_strings[-1]}=--"))
         for action in parser._actions:
             if action.required and action.nargs not in ("*", "?"):
                 yield Case((*words, *self.good(words, parser, without=action)))
@@ -198,34 +207,34 @@ class Table:
         if action.choices:
             return str(next(iter(action.choices)))
         kind = action.type
-        if kind is arguments.model_spec:
+        if kind is types.model_spec:
             return "zoo:digits-vgg"
-        if kind is arguments.data_spec:
+        if kind is types.data_spec:
             return "digits"
-        if kind is arguments.input_path:
+        if kind is types.input_path:
             return str(self.folder / "missing.yml")
         return "out"
 
     def bad(self, action: argparse.Action) -> Iterator[tuple[str, tuple[int, ...]]]:
         """The bad values of an option, by its type, and how each may end."""
         kind = action.type
-        assert isinstance(kind, arguments.Checked) or action.choices, f"{action.dest} has no checked type"
-        parse = kind.parse if isinstance(kind, arguments.Checked) else None
+        assert isinstance(kind, types.Checked) or action.choices, f"{action.dest} has no checked type"
+        parse = kind.parse if isinstance(kind, types.Checked) else None
         if action.choices:
             values = ["", "nope", "\x1b[31m"]
         elif isinstance(parse, numbers.Real | numbers.Whole | numbers.Several):
             values = [*NUMBERS, *self._outside(parse.each if isinstance(parse, numbers.Several) else parse)]
-        elif kind is arguments.input_shape:
+        elif kind is types.input_shape:
             values = [*SHAPES]
-        elif kind is arguments.normalization:
+        elif kind is types.normalization:
             values = [*NORMALIZATIONS]
-        elif kind is arguments.model_spec:
+        elif kind is types.model_spec:
             values = [*SPECS, *(f"{path}.py:f" for path in self.files["path"]), f"{self.folder}/net.py:empty"]
-        elif kind is arguments.data_spec:
+        elif kind is types.data_spec:
             values = [*DATAS, *(f"npz:{path}" for path in self.files["path"])]
-        elif kind is arguments.input_path:
+        elif kind is types.input_path:
             values = ["", *map(str, self.files["path"]), "shipped:" + "9" * 5000, "/dev/zero", "/dev/stdin"]
-        elif kind is arguments.output_path:
+        elif kind is types.output_path:
             values = ["", "a\0b", "n" * 300, "~nobody-here/x"]
         else:  # names and patterns, and types that a verb has for itself
             yield from ((value, FINE) for value in TEXTS)
@@ -241,6 +250,13 @@ class Table:
             yield f"{span.high if span.below else span.high + 1:.0f}"
         if isinstance(span, numbers.Whole):
             yield from ("1.5", "1e3")
+
+    def _code(self) -> Iterator[Case]:
+        """Models whose code misbehaves."""
+        path = write_code(self.folder)
+        for text, allowed in ((WRONG, REFUSED), (RIGHT, (0,))):
+            yield from (Case(("inspect", f"{path}:{name}", "--json"), allowed) for name in factories(text))
+        yield Case(("merge", f"{path}:computed", "--target-params", "0.8", "--json"), (0,))
 
     def _folders(self) -> Iterator[Case]:
         """Folders of Hugging Face, tokenizers and concepts."""

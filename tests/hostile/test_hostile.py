@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
 
 import pytest
+import torch
 from hostile_api import Call, calls, try_all
 from hostile_bytes import READERS, fuzz
 from hostile_run import Outcome, run_command, run_forked, warm
-from hostile_table import Table
+from hostile_surroundings import SURROUNDINGS
+from hostile_table import FINE, Table
 
 import intertwine
 from intertwine.cli.program import build_parser, commands
 
 SHARE = 13  # every thirteenth case of the generated ones
-MUTATIONS = 30  # of each reader
+MUTATIONS = 20  # of each reader
 CALLS = 97  # every 97th call of a public function
 PUBLIC = {name for name in intertwine.__all__ if isinstance(getattr(intertwine, name), FunctionType)}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def warmed() -> None:
+def warmed() -> Iterator[None]:
+    threads = torch.get_num_threads()
     warm()
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +42,22 @@ def test_bad_inputs_end_with_a_message(table: Table) -> None:
     before = sorted(path.name for path in table.folder.iterdir())
     wrong = []
     for case in cases[::SHARE]:
-        trouble = run_command(case.argv).wrong(case.allowed)
+        trouble = case.trouble()
         if trouble:
             wrong.append(f"{case}: {trouble}")
     assert not wrong, "\n".join(wrong)
     assert sorted(path.name for path in table.folder.iterdir()) == before
+
+
+def test_odd_surroundings_end_with_a_message() -> None:
+    """Each with one of four commands in turn; nightly with all."""
+    lines = (("zoo", "list", "--json"), ("completion", "zsh"), ("merge", "--nope"), ("activations", "relu"))
+    wrong = [
+        f"{name}: {trouble}"
+        for number, (name, change) in enumerate(SURROUNDINGS.items())
+        if (trouble := run_command(lines[number % len(lines)], before=change).wrong(FINE))
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("name", READERS)

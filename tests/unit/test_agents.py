@@ -245,7 +245,7 @@ def test_empty_and_damaged_zoos(tmp_path, zoo):
         agents.compare(zoo, SMALL, bottleneck=3)
     (tmp_path / SMALL).mkdir()
     (tmp_path / SMALL / "seed0-step0.safetensors").write_bytes(b"not a file of weights")
-    with pytest.raises(WeightsError, match="is not an agent"):
+    with pytest.raises(WeightsError, match="cannot read"):
         agents.compare(tmp_path, SMALL)
 
 

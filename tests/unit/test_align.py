@@ -216,5 +216,5 @@ def test_command_line_interpolate(tmp_path: Path, capsys: pytest.CaptureFixture[
     found = json.loads(capsys.readouterr().out)
     barrier = {curve["label"]: curve["barrier"] for curve in found["curves"]}
     assert barrier["permutation"] < barrier["none"] and barrier["full"] <= barrier["permutation"] + 1e-6
-    assert "REPAIR" in found["curves"][0]["statistics"] and page.read_text().count("figure-") >= 3
+    assert "REPAIR" in found["curves"][0]["statistics"] and page.read_text().count("<figure>") >= 3
     assert main(["interpolate", "zoo:digits-vgg", "--data", "digits"]) == 2

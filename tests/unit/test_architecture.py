@@ -23,7 +23,7 @@ LEVELS = [
     {"text"},
     {"errors"},
     {"files", "numbers", "reading", "interrupts", "vision_shim", "cells", "plain", "progress", "checkup"},
-    {"results", "untrusted", "checks"},
+    {"results", "untrusted", "checks", "foreign"},
     {"data"},
     {"ir"},
     {"activations", "graph"},
@@ -38,6 +38,7 @@ LEVELS = [
     {"sweeping"},
     {"agents"},
     {"recipes", "surveying", "demo"},
+    {"terminal"},
     {"cli"},
 ]
 LEVEL = {name: height for height, names in enumerate(LEVELS) for name in names}

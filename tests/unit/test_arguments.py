@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from intertwine import zoo
-from intertwine.cli import arguments, output
 from intertwine.errors import InputError, NotFound, WeightsError
+from intertwine.terminal import arguments, loading, output, showing
 
 
 def parse(*argv: str) -> argparse.Namespace:
@@ -24,20 +24,20 @@ def parse(*argv: str) -> argparse.Namespace:
 
 
 def test_model_with_shipped_weights() -> None:
-    source = arguments.load_model(parse("zoo:digits-vgg", "--weights", "shipped:1"))
+    source = loading.load_model(parse("zoo:digits-vgg", "--weights", "shipped:1"))
     expected = zoo.read_weights(zoo.checkpoint("digits-vgg", 1))
     assert all(expected[k].equal(v) for k, v in source.model.state_dict().items())
 
 
 def test_weights_of_the_call_replace_those_of_the_arguments(tmp_path: Path) -> None:
     path = zoo.save_weights(zoo.build("digits-vgg"), tmp_path / "w.safetensors")
-    source = arguments.load_model(parse("zoo:digits-vgg", "--weights", "shipped:1"), weights=str(path))
+    source = loading.load_model(parse("zoo:digits-vgg", "--weights", "shipped:1"), weights=str(path))
     assert source.model.state_dict()["classifier.bias"].equal(zoo.read_weights(path)["classifier.bias"])
 
 
 def test_seed_and_input() -> None:
     a, b = (
-        arguments.load_model(parse("zoo:digits-vgg", "--seed", str(s), "--input", "3x1x8x8")) for s in (0, 1)
+        loading.load_model(parse("zoo:digits-vgg", "--seed", str(s), "--input", "3x1x8x8")) for s in (0, 1)
     )
     assert a.example[0].shape == (3, 1, 8, 8)
     assert not a.model.state_dict()["classifier.bias"].equal(b.model.state_dict()["classifier.bias"])
@@ -56,7 +56,7 @@ def test_seed_and_input() -> None:
 )
 def test_bad_models(argv: tuple[str, ...], kind: type[Exception], says: str) -> None:
     with pytest.raises(kind) as info:
-        arguments.load_model(parse(*argv))
+        loading.load_model(parse(*argv))
     assert says in str(info.value)
 
 
@@ -89,12 +89,12 @@ def test_help_warns_that_a_file_is_run(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_dataset() -> None:
     args = parse("zoo:mlp", "--data", "digits", "--limit", "7", "--normalize", "0.5/0.5", "--batch", "3")
-    data = arguments.load_dataset(args)
+    data = loading.load_dataset(args)
     assert (len(data), data.batch) == (7, 3)
     assert float(data.images.min()) == -1.0
-    assert not arguments.load_dataset(args, split="train").images.equal(data.images)
+    assert not loading.load_dataset(args, split="train").images.equal(data.images)
     with pytest.raises(InputError, match="--data digits"):
-        arguments.load_dataset(parse("zoo:mlp"))
+        loading.load_dataset(parse("zoo:mlp"))
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,9 @@ def test_table_takes_cells_as_text(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_progress_keeps_stdout_clean(capsys: pytest.CaptureFixture[str]) -> None:
-    with output.progress("work", total=2) as advance:
-        advance()
-        advance(1)
+    with showing.bar() as progress:
+        progress(1, 2, "work")
+        progress(2, 2, "work")
     assert capsys.readouterr().out == ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -318,3 +319,13 @@ def test_real_architectures(model: str, shape: tuple[int, ...], axis: str) -> No
     found = attribute(source.model, torch.randn(*shape), axis, channel=[1, 2], inputs=1, controls=1, batch=2)
     assert found.classes[0].heats["guided"].shape == (1, *shape[2:])
     assert np.abs(found.classes[0].heats["guided"]).max() > 0
+
+
+def test_the_hint_names_a_beta_that_works() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)), torch.randn(20, 4)
+    with pytest.raises(NotFound) as refused:
+        attribute(net, x, "0", beta=1e-6)
+    found = re.search(r"merges at beta ([\d.e-]+)", str(refused.value))
+    assert found is not None
+    assert attribute(net, x, "0", beta=float(found[1])).classes

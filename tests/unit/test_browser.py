@@ -12,7 +12,7 @@ from torch import nn
 
 import intertwine
 from browser import look, needs_chromium
-from intertwine.pages.page import FLAT, Page
+from intertwine.pages.page import FLAT, SOLID, Page
 from intertwine.pages.similarity_figures import curves, heat_map
 from intertwine.pages.symmetry_page import symmetry_page
 
@@ -49,17 +49,33 @@ def test_hostile_names_are_inert_and_every_kind_of_figure_is_drawn(tmp_path: Pat
     page.figure(heat_map(np.eye(2), [EVIL, "b"], [EVIL, "d"], title=EVIL), EVIL)
     page.section("folded", folded=True)
     page.figure(curves({EVIL: [1.0, 2.0]}, [EVIL, "b"]), EVIL)
-    z = [[1.0, 2.0], [3.0, 5.0]]
-    for kind in sorted(FLAT):
-        data = {"z": z} if kind in ("heatmap", "contour") else {"x": [1, 2, 2], "y": [3, 4, 4]}
-        if kind == "image":
-            data = {"z": [[[255, 0, 0], [0, 255, 0]]]}
-        if kind == "pie":
-            data = {"values": [1, 2]}
-        page.figure(go.Figure([{"type": kind, **data}]), kind)
+    add_every_kind(page, FLAT)
     seen = look(page.write(tmp_path / "evil.html"), tmp_path)
     seen.assert_sound()
     assert len(seen.figures) == 2 + len(FLAT)
+
+
+def test_one_page_draws_in_two_and_in_three_dimensions(tmp_path: Path) -> None:
+    page = Page("t")
+    kinds = frozenset({"bar", "contour", "heatmap", "isosurface", "scatter3d", "surface"})
+    assert kinds <= SOLID and not kinds <= FLAT
+    add_every_kind(page, kinds)
+    seen = look(page.write(tmp_path / "solid.html"), tmp_path)
+    # a browser without a graphics card may say that its WebGL is slow
+    assert not [said for said in seen.errors if "WebGL" not in said] and not seen.refused and not seen.asked
+    assert len(seen.figures) == len(kinds) and all(seen.figures)
+
+
+def add_every_kind(page: Page, kinds: frozenset[str]) -> None:
+    cube = {axis: [float(i >> n & 1) for i in range(8)] for n, axis in enumerate("xyz")}
+    grid = {"z": [[1.0, 2.0], [3.0, 5.0]]}
+    data = {
+        "heatmap": grid, "contour": grid, "surface": grid, "image": {"z": [[[255, 0, 0], [0, 255, 0]]]},
+        "pie": {"values": [1, 2]}, "scatter3d": cube, "mesh3d": cube,
+        "isosurface": {**cube, "value": list(range(8))}, "volume": {**cube, "value": list(range(8))},
+    }  # fmt: skip
+    for kind in sorted(kinds):
+        page.figure(go.Figure([{"type": kind, **data.get(kind, {"x": [1, 2, 2], "y": [3, 4, 4]})}]), kind)
 
 
 def test_the_watch_sees_what_is_wrong(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from rich.console import Console
 
 import intertwine
 from intertwine.checkup import Checkup, Dependency
-from intertwine.cli import main, output
+from intertwine.cli import main
 from intertwine.cli.program import build_parser, commands
-from intertwine.cli.registered import read_file
+from intertwine.terminal import output
+from intertwine.terminal.registered import read_file
 
 HEAVY = ("torch", "numpy", "scipy", "plotly", "sklearn", "rich")
 
@@ -41,10 +42,12 @@ def test_help_version_and_completion_import_nothing_heavy() -> None:
 
 
 def test_the_file_of_registered_names_is_that_of_the_registries() -> None:
-    code = "import json; from intertwine.cli.registered import read_registries as r; print(json.dumps(r()))"
+    code = (
+        "import json; from intertwine.terminal.registered import read_registries as r; print(json.dumps(r()))"
+    )
     # in a process of its own: other tests add to the registries of this one
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert read_file() == json.loads(done.stdout), "run: python -m intertwine.cli.registered"
+    assert read_file() == json.loads(done.stdout), "run: python -m intertwine.terminal.registered"
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,7 +103,7 @@ def test_demo_writes_the_report(capsys, tmp_path):
     assert code == 0 and "wrote" in err
     before, after = summary["accuracy before and after acting"].split(" and ")
     assert before == after
-    assert target.stat().st_size > 1_000_000, "the plotting library is embedded"
+    assert target.stat().st_size > 500_000, "the plotting library is embedded"
     assert not list(Path(tmp_path).glob(".report*"))
 
 

@@ -15,6 +15,7 @@ from intertwine.combining._by_loss import learn_elements
 from intertwine.combining._calibrate import calibrated
 from intertwine.combining._distil import teachers
 from intertwine.combining._free import FreeElement, sinkhorn
+from intertwine.errors import DataError
 from intertwine.zoo.nanogpt import nanogpt
 
 IDS = torch.randint(0, 11, (60, 8), generator=torch.Generator().manual_seed(0))
@@ -132,3 +133,18 @@ def test_weights_that_are_read_twice_are_not_calibrated():
     torch.manual_seed(0)
     tied = nanogpt(classes=11, context=8, width=16, heads=4, layers=1).eval()
     assert calibrated(tied, teachers([tied, gpt(1)], [0.5, 0.5], IDS), IDS) is tied
+
+
+def test_outputs_that_are_no_class_scores_are_left_as_they_are():
+    """Of a single output the softmax says nothing: a factor would be whatever the search ends at."""
+    nets = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        nets.append(nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1)).eval())
+    x = torch.randn(300, 4, generator=torch.Generator().manual_seed(2))
+    mean = (nets[0](x) + nets[1](x)).detach() / 2
+    found = combine(nets, train_data=x).model(x).detach()
+    assert 0.8 < float(found.std() / mean.std()) < 1.2
+    for option in ({"calibrate": True}, {"epochs": 1}, {"align": "loss", "steps": 2}):
+        with pytest.raises(DataError, match="single output"):
+            combine(nets, train_data=x, **option)

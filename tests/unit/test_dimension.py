@@ -240,9 +240,9 @@ class Rotary(nn.Module):
         return (turned[0] @ turned[1].transpose(1, 2)).softmax(-1) @ self.v(x)
 
 
-def test_rotations_of_the_pairs_of_a_rotary_head_are_named() -> None:
+def test_rotations_of_the_pairs_of_a_rotary_head_are_in_the_group() -> None:
     tokens = torch.randn(2, 5, 3, dtype=torch.float64)
-    assert verdict_of(Rotary(), inputs=tokens) == ("explained", {"rotary": 2})
+    assert verdict_of(Rotary(), inputs=tokens) == ("complete", {})
 
 
 def test_tangents_are_the_derivative_of_acting() -> None:

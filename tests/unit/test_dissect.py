@@ -329,3 +329,12 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "data:image/png;base64," in text and "Interpretable units" in text
     assert main([*command, "--concepts", "nowhere"]) == 2
     assert "no concepts at" in capsys.readouterr().err
+
+
+def test_images_are_grey_for_a_network_that_takes_one_channel() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 2)).eval()
+    concepts = load_concepts("shapes:6:8")
+    found = dissect(net, concepts, "1", example=torch.zeros(1, 1, 8, 8))
+    assert found.readings[0].units == 4
+    assert np.array_equal(concepts.grey().image(0)[0], concepts.image(0).mean(0).round())

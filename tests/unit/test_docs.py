@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
 
 
@@ -33,9 +35,9 @@ def test_readme_names_the_two_commands() -> None:
     assert "make demo" in text and "make test" in text
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=lambda p: p.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         path, _, anchor = link.partition("#")
         if "://" in link:
             continue
@@ -47,6 +49,25 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in slugs, f"{page.name} links to {link}"
 
 
+def prose(page: Path) -> str:
+    """The text of a page, or of the cells of a notebook that are no code."""
+    if page.suffix != ".ipynb":
+        return page.read_text()
+    cells = json.loads(page.read_text())["cells"]
+    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def test_notebooks_are_pages_of_the_site() -> None:
+    import notebook_pages
+
+    assert doctest.testmod(notebook_pages).failed == 0
+    page = notebook_pages.on_page_markdown("[a](tutorials/shrink.ipynb), [b](same.ipynb#top), [c](x.md)")
+    assert page == "[a](tutorials/shrink.md), [b](same.md#top), [c](x.md)"
+    for path in NOTEBOOKS:
+        text = notebook_pages.to_markdown(json.loads(path.read_text()))
+        assert "data:image/png" in text and text.startswith("# ")
+
+
 def test_every_page_is_in_the_navigation_and_the_other_way_round() -> None:
     import yaml
 
@@ -56,7 +77,8 @@ def test_every_page_is_in_the_navigation_and_the_other_way_round() -> None:
         return [leaf for each in (node.values() if isinstance(node, dict) else node) for leaf in leaves(each)]
 
     listed = leaves(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
-    assert sorted(listed) == sorted(str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md"))
+    pages = [*(ROOT / "docs").rglob("*.md"), *(path.with_suffix(".md") for path in NOTEBOOKS)]
+    assert sorted(listed) == sorted(str(path.relative_to(ROOT / "docs")) for path in pages)
 
 
 def test_every_picture_is_shown_somewhere() -> None:

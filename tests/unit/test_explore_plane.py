@@ -164,9 +164,9 @@ def test_files_round_trip(tmp_path):
     with pytest.raises(InputError, match="holds 'plane', not 'landscape'"):
         Landscape.load(tmp_path / "plane.safetensors")
     (tmp_path / "junk.safetensors").write_bytes(b"not a file")
-    with pytest.raises(InputError, match="not a safetensors file"):
+    with pytest.raises(InputError, match="is not a result of explore"):
         Plane.load(tmp_path / "junk.safetensors")
-    with pytest.raises(InputError, match="no file"):
+    with pytest.raises(InputError, match="no such file"):
         Plane.load(tmp_path / "absent.safetensors")
 
 

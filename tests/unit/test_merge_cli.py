@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from intertwine.cli import main
@@ -70,3 +71,17 @@ def test_errors(arguments: list[str], message: str, capsys: pytest.CaptureFixtur
     captured = capsys.readouterr()
     assert message in captured.err and "Traceback" not in captured.err
     assert captured.out == ""
+
+
+def test_the_data_say_what_a_model_of_a_file_takes(tmp_path, capsys):
+    """A factory that returns the model alone, no --input: what a new user types first."""
+    layers = "nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)"
+    code = f"from torch import nn\ndef make():\n    return nn.Sequential({layers})\n"
+    (tmp_path / "net.py").write_text(code)
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "t.npz", x=rng.normal(size=(12, 5)).astype("float32"), y=rng.integers(0, 3, 12))
+    out, page = tmp_path / "small", tmp_path / "lost.html"
+    words = ["merge", f"{tmp_path}/net.py:make", "--data", f"npz:{tmp_path}/t.npz", "--target-params", "0.8"]
+    assert main([*words, "-o", str(out), "--page", str(page)]) == 0
+    assert "wrote" in capsys.readouterr().out and page.exists()
+    assert json.loads((out / "recipe.json").read_text())["input"] == "1x5"

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from intertwine import act, trace, verify
 from intertwine.errors import ExportFailed, ModelError, RefutedClaim
 from intertwine.graph.example import Example, other_sizes
+from intertwine.graph.export import export
 from intertwine.rules import RULES
 from intertwine.symmetry.prove import Stage, distance
 
@@ -82,9 +83,11 @@ def test_a_wrong_rule_costs_coverage_and_never_correctness(monkeypatch: pytest.M
 
 def test_a_proof_says_what_it_tried() -> None:
     proof = trace(two_branches(), torch.randn(4, 5)).proof
-    assert [e.shapes for e in proof.examples] == [((4, 5),), ((1, 5),), ((5, 5),)]
+    assert [e.shapes for e in proof.examples] == [((4, 5),), ((1, 5),), ((5, 5),), ((9, 5),)]
     assert proof.dtype == torch.float64 and 0 < proof.max_error < 1e-12 and not proof.alone
-    assert "proved at (float32[4, 5]), (float32[1, 5]), (float32[5, 5]) in float64" in str(proof)
+    assert "proved at (float32[4, 5]), (float32[1, 5]), (float32[5, 5]), (float32[9, 5]) in float64" in str(
+        proof
+    )
 
 
 def test_what_is_not_proved_says_so() -> None:
@@ -128,6 +131,43 @@ def test_other_sizes_change_what_may_change() -> None:
     found = other_sizes(runs, example)
     assert [e.shapes for e in found] == [((2, 3, 16, 16), (2, 6)), ((3, 3, 48, 48), (3, 8))]
     assert found[0].leaves[1].dtype == torch.long and len(seen) < 30
+
+
+def test_a_large_example_runs_once_at_every_other_size() -> None:
+    """Its rows change at once with its sides; a model of one batch alone is still asked for other sides."""
+    example, seen = Example.of(torch.zeros(1, 3, 224, 224)), []
+
+    def runs(e: Example) -> bool:
+        seen.append(e.shapes[0])
+        return e.shapes[0][1] == 3
+
+    found = [e.shapes[0] for e in other_sizes(runs, example)]
+    assert found == [(2, 3, 56, 56), (3, 3, 29, 29), (1, 3, 56, 29), (1, 3, 1, 1)]
+    assert [shape for shape in seen if shape[1] == 3] == found
+    alone = other_sizes(lambda e: e.shapes[0][:2] == (1, 3), example)
+    assert {e.shapes[0] for e in alone} >= {(1, 3, 56, 56), (1, 3, 29, 29)}
+
+
+def test_where_views_cut_sizes_are_tried_that_share_no_divisor() -> None:
+    example = Example.of(torch.zeros(4, 9, dtype=torch.long))
+    found = other_sizes(lambda e: e.shapes[0][1] <= 40, example, sizes=(4, 6, 9, 25), cuts=True)
+    assert ((11, 7),) in [e.shapes for e in found]
+    short = other_sizes(lambda e: e.shapes[0][1] < 7, Example.of(torch.zeros(4, 3)), sizes=(3, 4), cuts=True)
+    assert all(e.shapes[0][1] < 7 for e in short) and ((7, 5),) in [e.shapes for e in short]
+
+
+def test_what_is_frozen_altogether_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Net(lambda s, x: s.o(s.l(x).cumsum(1)), l=nn.Linear(5, 6), o=nn.Linear(6, 2))
+    sizes: list[Any] = []
+
+    def counted(model: nn.Module, args: Any, kwargs: Any) -> Any:
+        sizes.append(args[0].shape)
+        return export(model, args, kwargs)
+
+    monkeypatch.setattr("intertwine.symmetry.symmetry.export", counted)
+    assert trace(model, torch.zeros(2, 5), prove=False).settled and len(sizes) == 1
+    moving = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 2))
+    assert not trace(moving, torch.zeros(2, 5), prove=False).settled and len(sizes) == 3
 
 
 def test_a_frugal_stage_says_the_same() -> None:
@@ -318,3 +358,45 @@ def test_rounding_that_a_model_blows_up_refutes_nothing() -> None:
     symmetry = trace(model, torch.randn(4, 5))
     assert symmetry.proof.max_error > 1e-8 and not symmetry.proof.refuted
     assert symmetry.axis("l").group.name == "positive monomial"
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (2, 0, 5)])
+def test_an_empty_example_has_no_other_size(shape: tuple[int, ...]) -> None:
+    model = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 2))
+    with pytest.raises(ModelError, match="an example without entries proves nothing") as error:
+        trace(model, torch.zeros(shape))
+    assert "one row at least" in str(error.value)
+    symmetry = trace(model, torch.zeros(shape), prove=False)
+    same_function(model, symmetry, torch.randn(3, 5, dtype=torch.float64))
+
+
+class Branches(nn.Module):
+    """One function of long inputs, another of short ones."""
+
+    def __init__(self, long: Callable[[Tensor], bool]) -> None:
+        super().__init__()
+        self.l, self.o, self.long = nn.Linear(5, 6), nn.Linear(6, 3), long
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.o(self.l(x).relu() if self.long(x) else self.l(x).tanh())
+
+
+@pytest.mark.parametrize("prove", [True, False])
+@pytest.mark.parametrize(
+    "long",
+    [
+        lambda x: x.shape[1] > 4,
+        lambda x: x.shape[1] > 8,
+        lambda x: x.shape[1] % 3 == 0,
+        lambda x: x.shape[1] == 6,
+        lambda x: len(x) > 3,
+        lambda x: len(x) > 1,
+    ],
+)
+def test_a_forward_that_asks_how_long_its_input_is(long: Callable[[Tensor], bool], prove: bool) -> None:
+    torch.manual_seed(0)
+    model = Branches(long)
+    symmetry = trace(model, torch.randn(2, 6, 5), prove=prove)
+    assert symmetry.axis("l").group.name == "permutation"  # what relu and tanh have in common
+    for shape in [(1, 1, 5), (2, 6, 5), (4, 9, 5), (1, 13, 5)]:
+        same_function(model, symmetry, torch.randn(shape, dtype=torch.float64))

@@ -91,4 +91,4 @@ def test_a_sweep_has_a_page(tmp_path: Path) -> None:
 
     found = Filled(3, 3, {"net 2": EVIL}, 1, tmp_path / "table.parquet")
     text = found.page().render()
-    assert "3 tasks, 1 failed: 3 numbers." in text and "train accuracy" in text and EVIL not in text
+    assert "3 tasks, 1 failed: train accuracy 0.6" in text and "train accuracy" in text and EVIL not in text

@@ -13,18 +13,18 @@ import torch
 
 import intertwine
 from intertwine import Symmetry, trace
-from intertwine.errors import InputError, NotFound
+from intertwine.errors import InputError, NotFound, WeightsError
 from intertwine.merging import Options, Planner, apply_merge
 from intertwine.merging.config_fields import config_key, narrowed_config
 from intertwine.merging.limits import Limits, layer_key
 from intertwine.merging.sequential import fitted
-from intertwine.zoo import Source, resolve
+from intertwine.zoo import Source, reloaded, resolve
 from intertwine.zoo.saving import CODE, save_model
 
 pytest.importorskip("transformers")
 
 FAMILIES = ["gpt2", "llama", "bert", "vit", "t5", "mistral", "qwen2"]
-MORE = ["phi3", "opt", "gemma2", "bloom"]  # heads and ranks go too, each layer its own
+MORE = ["phi3", "opt", "gemma2", "bloom", "gpt_neox"]  # heads and ranks go too, each layer its own
 # In a process of its own; torchvision may lack its compiled operators, which transformers would trip over.
 LOADER = """
 import sys, torch, json
@@ -184,6 +184,35 @@ def test_a_rewritten_model_loads_elsewhere(rewriting: str, tmp_path: Path) -> No
     found = load_elsewhere({out: "AutoModelForCausalLM"}, "trust")[str(out)]
     assert found["error"] < 1e-5
     assert found["tokens"] > 1
+
+
+def test_what_is_written_otherwise_is_refused(tmp_path: Path) -> None:
+    """Another value, a name that is renamed on one way only, a number of the config that is no width."""
+    source = resolve("hf:gpt_neox?layers=1&vocabulary=40")
+    meant, kind = source.model, type(source.model)
+
+    def written(state: dict[str, torch.Tensor], **config: Any) -> Path:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        meant.save_pretrained(folder, state_dict=state)  # type: ignore[operator]
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | config))
+        return folder
+
+    state = meant.state_dict()
+    reloaded.check_written(written(state), kind, meant, source)
+    name = "gpt_neox.layers.0.mlp.dense_h_to_4h.bias"
+    touched = state[name].clone()
+    touched[0] += 1e-6
+    renamed = {n.replace("lm_head", "other_head"): t for n, t in state.items()}
+    for folder, reason in [
+        (written({**state, name: touched}), "dense_h_to_4h.bias would be loaded otherwise"),
+        (written(renamed), "lm_head.weight would be loaded otherwise"),
+        (written(state, num_attention_heads=2), "its predictions differ"),
+        (written(state, intermediate_size=24), "transformers cannot load it again"),
+    ]:
+        with pytest.raises(WeightsError, match=reason) as error:
+            reloaded.check_written(folder, kind, meant, source)
+        assert "nothing was written" in str(error.value)
 
 
 def test_an_existing_folder_is_kept_unless_it_is_ours(tmp_path: Path) -> None:

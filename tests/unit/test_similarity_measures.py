@@ -213,7 +213,8 @@ def test_dead_channel_is_no_nan(measure):
     x, y = _maps(8, n=30), _maps(9, n=30)
     x[:, 1] = 0
     assert math.isfinite(similarity(x, y, measure))
-    assert similarity(x, x, measure) == pytest.approx(1, abs=1e-9)
+    # a distance is the root of a difference: rounding of 1e-16 in it shows as 1e-8, on some processors
+    assert similarity(x, x, measure) == pytest.approx(1, abs=1e-7)
 
 
 @pytest.mark.parametrize("measure", MEASURES)

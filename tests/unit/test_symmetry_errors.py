@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -139,12 +142,29 @@ def test_names_and_parts_that_do_not_exist() -> None:
 
 def test_a_file_that_is_no_element(tmp_path: Path) -> None:
     symmetry = trace(mlp(), X)
-    with pytest.raises(InputError, match="is not a saved group element"):
+    with pytest.raises(InputError, match="no such file"):
         symmetry.load(tmp_path / "missing.safetensors")
     bad = tmp_path / "bad.safetensors"
     bad.write_bytes(b"not a safetensors file")
     with pytest.raises(InputError, match="is not a saved group element"):
         symmetry.load(bad)
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    with pytest.raises(InputError, match="is a pipe"):
+        symmetry.load(tmp_path / "pipe.safetensors")
+
+
+def test_a_file_whose_numbers_are_no_element(tmp_path: Path) -> None:
+    symmetry = trace(mlp(), X)
+    g, path = symmetry.sample(0), tmp_path / "g.safetensors"
+    other = np.roll(g.relabel, 1)  # a permutation, but not one that keeps layers apart
+    for changed in (
+        replace(g, relabel=other),
+        replace(g, log_scale=g.log_scale + 400),
+        replace(g, sign=2 * g.sign),
+    ):
+        changed.save(path)
+        with pytest.raises(InputError, match="is not a group element"):
+            symmetry.load(path)
 
 
 def test_an_element_saved_for_another_model(tmp_path: Path) -> None:

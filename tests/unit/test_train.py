@@ -321,6 +321,23 @@ def test_other_optimizers_resume_to_the_same_bits(
     assert again.resumed and same(weights(whole.weights), weights(again.weights))
 
 
+@pytest.mark.parametrize(("width", "last"), [(7, False), (8, True)])
+def test_a_narrow_strided_shortcut_never_sees_channels_last(width, last, digits, tmp_path) -> None:
+    """There torch's backward pass on one thread writes beyond its buffer, and the process aborts later."""
+    layouts = []
+
+    class Watched(nn.Conv2d):
+        def forward(self, x: Tensor) -> Tensor:
+            layouts.append(x.is_contiguous(memory_format=torch.channels_last))
+            return super().forward(x)
+
+    shortcut = Watched(width, 4, 1, stride=2)
+    net = nn.Sequential(nn.Conv2d(1, width, 3), nn.ReLU(), shortcut, nn.Flatten(), nn.Linear(36, 10))
+    train(net, digits, replace(SMALL, limit=256, channels_last=True), tmp_path / "run")
+    trained = layouts[-4:]  # of the copy that was trained and measured
+    assert trained and all(found == last for found in trained)
+
+
 def test_generators_belong_to_places() -> None:
     seeds = {generator(s, e, t).initial_seed() for s in range(4) for e in range(4) for t in range(4)}
     assert len(seeds) == 64

@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 import intertwine
 import intertwine.cli as verbs
 from intertwine import numbers
-from intertwine.cli import output
-from intertwine.cli.program import INTERRUPTED, OUR_BUG, main
+from intertwine.cli.program import INTERRUPTED, main
 from intertwine.errors import DataError, InputError, ModelError
 from intertwine.reading import existing_file, parsing, user_path
+from intertwine.terminal import output
+from intertwine.terminal.failures import OUR_BUG
 from intertwine.text import shown
 from intertwine.training import load_splits, parse_recipe, train
 from intertwine.training.models import build_model

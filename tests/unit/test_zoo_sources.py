@@ -172,7 +172,7 @@ def test_user_file_that_does_not_run(tmp_path: Path) -> None:
 
 def test_zoo_and_data_import_nothing_heavy() -> None:
     code = (
-        "import sys, intertwine.zoo, intertwine.data, intertwine.cli.arguments, intertwine.cli.output\n"
+        "import sys, intertwine.zoo, intertwine.data, intertwine.terminal.loading\n"
         "heavy = {'torchvision', 'timm', 'transformers', 'sklearn', 'pyarrow', 'PIL', 'plotly', 'ray'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -14,15 +14,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from intertwine import zoo
+from intertwine import numbers, zoo
 from intertwine.errors import DataError, InputError, WeightsError
 from intertwine.files import write_tensors
+from intertwine.reading import parsing, read_safetensors
 from intertwine.zoo.agent import ActorCritic
 
 Grade = Literal["optimal", "mediocre", "poor"]
 GRADES: tuple[Grade, ...] = ("optimal", "mediocre", "poor")
 OPTIMAL, POOR = 0.8, 0.2  # mean rewards, on the grid of training
 _KEY = "agent"
+_MOST = 10_000  # actions, or units of a bottleneck
 
 
 @dataclass(frozen=True)
@@ -78,16 +80,23 @@ def write_snapshot(folder: Path, net: ActorCritic, snapshot: Snapshot) -> None:
 
 def read_snapshot(path: Path) -> Snapshot:
     """What a snapshot's file says of itself."""
-    from safetensors import SafetensorError, safe_open
+    do = "delete it, or make it again with `intertwine agents train`"
+    header, _ = read_safetensors(path, "agent", WeightsError, do=do, header_only=True)
+    with parsing(path, WeightsError, so="it is not an agent", do=do):
+        return _checked(Snapshot(**json.loads(header[_KEY])))
 
-    try:
-        with safe_open(path, "pt") as file:
-            return Snapshot(**json.loads((file.metadata() or {})[_KEY]))
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise WeightsError(
-            f"{path} is not an agent: {error}",
-            do="delete it, or make it again with `intertwine agents train`",
-        ) from error
+
+def _checked(found: Snapshot) -> Snapshot:
+    """A snapshot of a file, whose numbers lie in their ranges."""
+    numbers.seed(found.seed, "seed")
+    numbers.whole(found.step, "step")
+    numbers.Whole(1, _MOST)(found.actions, "actions")
+    numbers.finite(found.reward, "reward")
+    if found.bottleneck is not None:
+        numbers.Whole(1, _MOST)(found.bottleneck, "bottleneck")
+    if not isinstance(found.environment, str):
+        raise WeightsError("its environment is no text")
+    return found
 
 
 def load_agent(path: str | Path) -> ActorCritic:

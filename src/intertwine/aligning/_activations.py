@@ -1,22 +1,23 @@
 """How alike the channels of models are on data: a table for every unit and pair of models.
 
 For every unit (an axis, the channels inside groups, the dimensions of a head) the values that carry it and
-are read by a weight are recorded in all models on the same inputs; if there are none, the last value that
-carries it, and for a linear unit those that a weight makes (queries and keys). The gain of matching two
-channels is their Pearson correlation over inputs and pixels, its size where the axis may flip signs there;
-of a unit that matrices act on it is their inner product, of which Procrustes takes the best rotation.
+are read by a weight, and what those were made of, are recorded in all models on the same inputs; if there are
+none, the last value that carries it, and for a linear unit those that a weight makes (queries and keys). The
+gain of matching two channels is their Pearson correlation over inputs and pixels, its size where the axis may
+flip signs there; of a unit that matrices act on it is their inner product, of which Procrustes takes the best
+rotation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import DataError
@@ -28,6 +29,7 @@ from intertwine.symmetry import Symmetry
 from intertwine.symmetry.action import FactorAction, ValueAction
 
 Tables = dict[int, np.ndarray]
+PIXELS = 100  # of an input, drawn at random: more say the same
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +43,8 @@ class Tap:
     action: ValueAction
     factor: FactorAction
 
-    def channels(self, x: Tensor) -> Tensor:
-        """(inputs, pixels and copies; channels of the unit) in float64 on the CPU."""
+    def channels(self, x: Tensor, pick: Picked) -> Tensor:
+        """(inputs, pixels and copies; channels of the unit) in float64 on the CPU; of many, some."""
         mine, sizes, places = self.factor.factor.axes, list[int](), dict[Any, int]()
         for dim, size in zip(self.action.value.dims, x.shape, strict=True):
             held = [a for a in dim if a in mine]
@@ -52,7 +54,25 @@ class Tap:
         last = tuple(range(-len(mine), 0))
         flat = x.reshape(sizes).movedim(tuple(places[a] for a in mine), last).flatten(-len(mine))
         picked = flat[..., torch.from_numpy(self.where.T.copy()).to(x.device)]
-        return picked.reshape(-1, len(self.where)).to("cpu", torch.float64)
+        return pick(picked.reshape(-1, len(self.where)), x.shape[0]).to("cpu", torch.float64)
+
+
+class Picked:
+    """At most PIXELS rows for each input, the same ones for one number of rows: all models are compared on
+    the same pixels."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+        self.known: dict[int, Tensor] = {}
+
+    def __call__(self, rows: Tensor, inputs: int) -> Tensor:
+        """Some rows, or all."""
+        total, most = len(rows), PIXELS * inputs
+        if total <= most:
+            return rows
+        if total not in self.known:
+            self.known[total] = torch.randperm(total, generator=self.generator)[:most].sort().values
+        return rows[self.known[total].to(rows.device)]
 
 
 def find_taps(symmetry: Symmetry, forest: Forest) -> list[Tap]:
@@ -80,9 +100,30 @@ def find_taps(symmetry: Symmetry, forest: Forest) -> list[Tap]:
     taps: list[Tap] = []
     for index, candidates in found.items():
         made = [tap for _, made, tap in candidates if made] if forest.units[index].linear is not None else []
-        best = [tap for read, _, tap in candidates if read] or made or [candidates[-1][2]]
+        best = [tap for read, _, tap in candidates if read]
+        if forest.units[index].linear is None:
+            best += _before(best, [tap for _, _, tap in candidates], nodes)
+        best = best or made or [candidates[-1][2]]
         taps += list({tap.name: tap for tap in best}.values())
     return taps
+
+
+def _before(read: Sequence[Tap], known: Sequence[Tap], nodes: Mapping[str, fx.Node]) -> list[Tap]:
+    """What the values that are read were made of, channel by channel: before a rectifier, half of what two
+    channels have in common is not cut off yet. Not the sums of a residual stream, which are compared where
+    they are read: with every value before a rectifier, a pair of ResNet20s was matched worse."""
+    names = {tap.name for tap in known}
+    made = {
+        n.name
+        for tap in read
+        if not facts(nodes[tap.name]).contracts
+        for n in nodes[tap.name].all_input_nodes
+    }
+    return [
+        tap
+        for tap in known
+        if tap.name in made and sum(n.name in names for n in nodes[tap.name].all_input_nodes) < 2
+    ]
 
 
 def _tap(
@@ -123,7 +164,7 @@ def pairwise(
     graphs: dict[Any, list[Recorder]] = {}
     wanted = {tap.name for tap in taps}
     device = next(models[0].parameters()).device
-    inputs = 0
+    inputs, pick = 0, Picked()
     own = symmetry.traced
     held = min((shape[0] if shape else 0 for shape in own.example.shapes), default=0)
     for batch, _ in Batches(data, limit=limit, device=device):
@@ -136,7 +177,7 @@ def pairwise(
             graphs[key] = [Recorder(traced, model) for model in models]
         recorded = [recorder(args, kwargs, wanted)[0] for recorder in graphs[key]]
         for tap in taps:
-            rows = [tap.channels(record[tap.name]) for record in recorded]
+            rows = [tap.channels(record[tap.name], pick) for record in recorded]
             for k, l in pairs:
                 sums[tap, (k, l)].add(rows[k], rows[l])
         inputs += count_rows(batch)

@@ -7,34 +7,23 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from intertwine.cli.arguments import any_text
-from intertwine.cli.output import print_json
-
-_EPILOG = """examples:
-  intertwine activations                      the whole table
-  intertwine activations relu gelu 'x**2.5'   three rows
-  intertwine activations --json tanh          with every counterexample, to full precision
-
-A counterexample names the candidate that fails (all positive scales, the sign, linearity), a scale a, the b
-that one point forces on it, and an x at which sigma(a x) != b sigma(x).
-"""
+from intertwine.terminal import types
+from intertwine.terminal.declare import Subparsers, json, value, verb
+from intertwine.terminal.output import print_json
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
+    parser = verb(
+        subparsers,
         "activations",
-        help="which scalings pass through an activation function, and as what",
-        description="Print the intertwiner group G_sigma and phi_sigma of activation functions,\n"
+        run,
+        "which scalings pass through an activation function, and as what",
+        "Print the intertwiner group G_sigma and phi_sigma of activation functions,\n"
         "decided by evaluating them, with a proof for what fails.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "names", type=any_text, nargs="*", metavar="NAME", help="a function, or x**D (default: all known)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
+    value(parser, "names", types.any_text, "NAME", "a function, or x**D (default: all known)", nargs="*")
+    json(parser, "print JSON")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -6,102 +6,48 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from intertwine.cli.arguments import any_seed, any_text, input_path, output_path, positive_float, positive_int
-from intertwine.cli.runs import add_backend_arguments, progress_notes
-
-_EPILOG = """examples:
-  intertwine agents train --env MiniGrid-Empty-5x5-v0 --seeds 0-9 -o zoo
-  intertwine agents train --env MiniGrid-Empty-5x5-v0 --seeds 0-9 --bottleneck 8 -o zoo
-  intertwine agents compare zoo --env MiniGrid-Empty-6x6-v0 -o page.html
-  intertwine agents compare zoo --env MiniGrid-Empty-5x5-v0 MiniGrid-Empty-6x6-v0 --json
-
-ZOO gets ENV/seedN-stepT.safetensors for every seed and stage of training, and results/. The same command
-goes on after an interruption. Any of these files works with the other verbs:
-  intertwine verify zoo:minigrid-agent --weights zoo/MiniGrid-Empty-5x5-v0/seed0-step40960.safetensors
-  (zoo:minigrid-agent-bottleneck for those with --bottleneck 8)
-
-Needs the extra "rl": gymnasium, minigrid, stable-baselines3.
-"""
+from intertwine.terminal import types
+from intertwine.terminal.declare import Subparsers, out, several, value, verb
+from intertwine.terminal.runs import add_backend_arguments, progress_notes
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb and its two commands."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = subparsers.add_parser(
-        "agents", help="train policies in grid worlds and compare them", epilog=_EPILOG, formatter_class=form
-    )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    _add_train(commands, form)
-    _add_compare(commands, form)
+    commands = several(subparsers, "agents", "train policies in grid worlds and compare them")
+    _add_train(verb(commands, "train", run_train, "agents of many seeds, with snapshots", text="agents"))
+    _add_compare(verb(commands, "compare", run_compare, "every pair of agents of a zoo", text="agents"))
 
 
-def _add_train(commands: Any, form: type[argparse.HelpFormatter]) -> None:
-    parser = commands.add_parser(
-        "train", help="agents of many seeds, with snapshots", epilog=_EPILOG, formatter_class=form
-    )
-    parser.add_argument(
-        "--env", type=any_text, metavar="ENV", required=True, help="an environment of minigrid"
-    )
-    parser.add_argument(
-        "--seeds", type=any_text, default="0", metavar="SEEDS", help="0-9, 7 or 0-2,5 (default: 0)"
-    )
-    parser.add_argument(
-        "--bottleneck", type=positive_int, metavar="N", help="features between the network and its heads"
-    )
-    parser.add_argument(
-        "--steps", type=positive_int, metavar="N",
-        help="of training, in all worlds together (default: 40960)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--stages", type=positive_int, metavar="N",
-        help="snapshots on the way, besides the untrained agent (default: 5)",
-    )  # fmt: skip
-    parser.add_argument("--learning-rate", type=positive_float, metavar="X", help="of Adam (default: 0.001)")
-    parser.add_argument(
-        "--episodes", type=positive_int, metavar="N", help="for the mean reward of a snapshot (default: 20)"
-    )
-    parser.add_argument(
-        "-o",
-        "--out",
-        dest="zoo_out",
-        type=output_path,
-        metavar="ZOO",
-        required=True,
-        help="the folder of the agents",
-    )
+def _add_train(parser: argparse.ArgumentParser) -> None:
+    value(parser, "--env", types.any_text, "ENV", "an environment of minigrid", required=True)
+    value(parser, "--seeds", types.any_text, "SEEDS", "0-9, 7 or 0-2,5 (default: 0)", default="0")
+    value(parser, "--bottleneck", types.positive_int, "N", "features between the network and its heads")
+    value(parser, "--steps", types.positive_int, "N", "of training, in all worlds together (default: 40960)")
+    value(parser, "--stages", types.positive_int, "N",
+        "snapshots on the way, besides the untrained agent (default: 5)")  # fmt: skip
+    value(parser, "--learning-rate", types.positive_float, "X", "of Adam (default: 0.001)")
+    value(parser, "--episodes", types.positive_int, "N", "for the mean reward of a snapshot (default: 20)")
+    out(parser, "ZOO", "the folder of the agents", dest="zoo_out", required=True)
     add_backend_arguments(parser)
-    parser.set_defaults(run=run_train)
 
 
-def _add_compare(commands: Any, form: type[argparse.HelpFormatter]) -> None:
-    parser = commands.add_parser(
-        "compare", help="every pair of agents of a zoo", epilog=_EPILOG, formatter_class=form
-    )
-    parser.add_argument("zoo", type=input_path, metavar="ZOO", help="a folder that `agents train` wrote")
-    parser.add_argument(
-        "--env", type=any_text, metavar="ENV", nargs="+", required=True, help="environments for the rollouts"
-    )
-    parser.add_argument(
-        "--trained", type=any_text, metavar="ENV", nargs="+", help="only agents that were trained in these"
-    )
-    parser.add_argument(
-        "--states", type=positive_int, default=500, metavar="N",
-        help="states of each policy's rollouts (default: 500)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--episodes", type=positive_int, default=20, metavar="N", help="rollouts of each (default: 20)"
-    )
-    parser.add_argument("--seed", type=any_seed, default=0, metavar="N", help="of the rollouts (default: 0)")
-    parser.add_argument("-o", "--out", type=output_path, metavar="PAGE", help="write a page")
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    value(parser, "zoo", types.input_path, "ZOO", "a folder that `agents train` wrote")
+    value(parser, "--env", types.any_text, "ENV", "environments for the rollouts", nargs="+", required=True)
+    value(parser, "--trained", types.any_text, "ENV", "only agents that were trained in these", nargs="+")
+    value(parser, "--states", types.positive_int, "N", "states of each policy's rollouts (default: 500)",
+        default=500)  # fmt: skip
+    value(parser, "--episodes", types.positive_int, "N", "rollouts of each (default: 20)", default=20)
+    value(parser, "--seed", types.any_seed, "N", "of the rollouts (default: 0)", default=0)
+    out(parser, "PAGE", "write a page")
     add_backend_arguments(parser)
-    parser.set_defaults(run=run_compare)
 
 
 def run_train(args: argparse.Namespace) -> int | None:
     """Train what is not trained yet; exit code 1 if a seed failed."""
     from intertwine.agents import Settings, train
-    from intertwine.cli.output import print_json, print_table, say
     from intertwine.sweeping import parse_seeds
+    from intertwine.terminal.output import print_json, print_table, say
 
     given = {name: getattr(args, name) for name in ("steps", "stages", "learning_rate", "episodes")}
     settings = Settings(**{name: value for name, value in given.items() if value is not None})
@@ -126,7 +72,7 @@ def run_compare(args: argparse.Namespace) -> int | None:
     """Gather rollouts, compare all pairs, print the averages and write the page."""
     from intertwine.agents import compare, write_page
     from intertwine.agents.figures import average_rows, panel_rows
-    from intertwine.cli.output import print_json, print_table, say
+    from intertwine.terminal.output import print_json, print_table, say
 
     with progress_notes() as progress:
         found = compare(

@@ -6,71 +6,42 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from intertwine.cli.arguments import (
-    add_data_arguments,
-    add_device_arguments,
-    add_pair_arguments,
-    input_shape,
-    load_dataset,
-    load_pair,
-    most,
-    output_path,
-)
-from intertwine.cli.showing import show
 from intertwine.errors import InputError
+from intertwine.terminal import types
+from intertwine.terminal.arguments import add_data_arguments, add_device_arguments, add_pair_arguments
+from intertwine.terminal.declare import Subparsers, choice, json, out, value, verb
+from intertwine.terminal.loading import load_dataset, load_pair
+from intertwine.terminal.showing import show, write_page
 
-_EPILOG = """examples:
-  intertwine align zoo:digits-vgg zoo:digits-vgg --weights-a shipped:0 --weights-b shipped:1 -o b.safetensors
-  intertwine align zoo:resnet20 zoo:resnet20 --weights-a a.safetensors --weights-b b.safetensors \\
-      --by activations --data parquet:train.parquet --normalize cifar10-legacy --limit 1000 -o out.safetensors
-"""
 
-
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
-        "align",
-        help="bring one model onto another by permutations, rescalings, signs and matrices",
-        description="Find the group element that brings B onto A. The aligned B computes what B computes.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb(subparsers, "align", run,
+        "bring one model onto another by permutations, rescalings, signs and matrices",
+        "Find the group element that brings B onto A. The aligned B computes what B computes.")  # fmt: skip
     add_pair_arguments(parser, "the MODEL that stays", "the MODEL that moves; same architecture")
-    parser.add_argument("--input", type=input_shape, metavar="SHAPE", help="example input, such as 1x3x32x32")
-    parser.add_argument(
-        "--by", choices=("weights", "activations", "both"), default="weights",
-        help="compare channels by weights, by activations on --data, or by both (default: weights)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--group", choices=("full", "permutation"), default="full",
-        help="the whole symmetry group, or its permutations only (default: full)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--restarts", type=most(10_000, 0), default=3, metavar="N", help="random starts (default: 3)"
-    )
-    parser.add_argument(
-        "-o",
-        "--out",
-        type=output_path,
-        metavar="FILE",
-        help="write the weights of the aligned B here (.safetensors)",
-    )
-    parser.add_argument(
-        "--element", type=output_path, metavar="FILE", help="write the group element here (.safetensors)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    value(parser, "--input", types.input_shape, "SHAPE", "example input, such as 1x3x32x32")
+    choice(parser, "--by", ("weights", "activations", "both"),
+        "compare channels by weights, by activations on --data, or by both (default: weights)",
+        default="weights")  # fmt: skip
+    choice(parser, "--group", ("full", "permutation"),
+        "the whole symmetry group, or its permutations only (default: full)", default="full")  # fmt: skip
+    value(parser, "--restarts", types.most(10_000, 0), "N", "random starts (default: 3)", default=3)
+    out(parser, "FILE", "write the weights of the aligned B here (.safetensors)")
+    value(parser, "--element", types.output_path, "FILE", "write the group element here (.safetensors)")
+    value(parser, "--page", types.output_path, "FILE", "write a page here (.html)")
+    json(parser, "print the result as JSON")
     add_device_arguments(parser)
     add_data_arguments(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int | None:
     """Load, align, write, print."""
     from intertwine import zoo
     from intertwine.aligning import align
-    from intertwine.cli.output import log, say
     from intertwine.files import is_special
     from intertwine.symmetry import act, trace
+    from intertwine.terminal.output import log, say
 
     written = [path for path in (args.out, args.element) if path]
     for path in written:
@@ -89,6 +60,7 @@ def run(args: argparse.Namespace) -> int | None:
     if args.element:
         result.element.save(args.element)
     show(args, result, {"a": args.a, "b": args.b, "weights": args.out, "element": args.element})
+    write_page(args, result, {"A": args.a, "B": args.b})
     if written and not args.json:
         say(f"wrote {', '.join(written)}")
     return 0

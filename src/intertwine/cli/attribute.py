@@ -7,98 +7,52 @@ from pathlib import Path
 from typing import Any
 
 from intertwine import numbers
-from intertwine.cli.arguments import (
-    Checked,
-    add_data_arguments,
-    add_model_arguments,
-    any_text,
-    chosen_normalize,
-    fraction,
-    input_path,
-    load_dataset,
-    load_model,
-    most,
-    output_path,
-    positive_int,
-)
-
-_EPILOG = """examples:
-  intertwine attribute zoo:digits-vgg --weights shipped:0 --data digits --axis features.3 --beta 0.3 -o p.html
-  intertwine attribute zoo:digits-vgg --weights shipped:0 --data digits --axis features.3 --channel 3,5 --json
-  intertwine attribute zoo:vgg16 --weights W --data parquet:test.parquet --normalize cifar10 \\
-      --axis features.20 --by ward --beta 0.3 --labels truck --method guided,occlusion -o trucks.html
-  intertwine attribute model.py:gpt --weights W --text a.txt --axis h.2.mlp.c_fc --channel 7 -o text.html
-
-AXIS is a name that `intertwine inspect` lists. Without --class and --channel the largest classes of features
-that merging up to --beta finds are shown. Methods: guided, gradient, input (gradient times input),
-integrated, occlusion. Text models are attributed with respect to their embeddings, a strip of tokens a row.
-"""
+from intertwine.terminal import types
+from intertwine.terminal.arguments import add_data_arguments, add_model_arguments
+from intertwine.terminal.declare import Subparsers, choice, flag, json, out, value, verb
+from intertwine.terminal.loading import chosen_normalize, load_dataset, load_model
+from intertwine.terminal.showing import bar
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
-        "attribute",
-        help="what in its inputs a class of equivalent features sees",
-        description="The inputs that excite a class of equal features most, and what in them does.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb(subparsers, "attribute", run, "what in its inputs a class of equivalent features sees",
+        "The inputs that excite a class of equal features most, and what in them does.")  # fmt: skip
     add_model_arguments(parser, classes=False)
-    parser.add_argument(
-        "--axis", type=any_text, required=True, metavar="AXIS", help="the axis whose features are meant"
-    )
-    parser.add_argument(
-        "--at", type=any_text, metavar="VALUE", help="the value to read (default: after its last rectifier)"
-    )
+    value(parser, "--axis", types.any_text, "AXIS", "the axis whose features are meant", required=True)
+    value(parser, "--at", types.any_text, "VALUE", "the value to read (default: after its last rectifier)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--class", type=most(1_000_000, 0), dest="number", metavar="K", help="only the K-th class, from 0"
-    )
-    which.add_argument(
-        "--channel", type=Checked(_numbers), metavar="C,...", help="these channels in place of classes"
-    )
-    parser.add_argument(
-        "--beta", type=fraction, default=1e-9, metavar="B", help="merge up to beta (default: equal features)"
-    )
-    parser.add_argument("--by", choices=["ifm", "ward"], default="ifm", help="how to merge (default: ifm)")
-    parser.add_argument("--order", choices=["size", "agreement"], default="size", help="(default: size)")
-    parser.add_argument(
-        "--method", type=Checked(_words), default=["guided"], metavar="M,...", help="see below"
-    )
-    parser.add_argument(
-        "--labels", type=Checked(_words), metavar="L,...", help="the best inputs of each label"
-    )
-    parser.add_argument("--inputs", type=positive_int, default=4, metavar="N", help="to show (default: 4)")
-    parser.add_argument("--classes", type=positive_int, default=6, metavar="N", help="to show (default: 6)")
-    parser.add_argument("--sum", action="store_true", help="sum members as they are (the source)")
-    parser.add_argument(
-        "--text", type=input_path, metavar="FILE", help="a text in place of --data, for models of tokens"
-    )
-    add_data_arguments(parser)
-    parser.add_argument(
-        "-o", "--out", type=output_path, metavar="FILE", help="write the page (.html) or all maps (.npz)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    parser.set_defaults(run=run, batch=32)
+    value(which, "--class", types.most(1_000_000, 0), "K", "only the K-th class, from 0", dest="number")
+    value(which, "--channel", types.Checked(_numbers), "C,...", "these channels in place of classes")
+    value(parser, "--beta", types.fraction, "B", "merge up to beta (default: equal features)", default=1e-9)
+    choice(parser, "--by", ["ifm", "ward"], "how to merge (default: ifm)", default="ifm")
+    choice(parser, "--order", ["size", "agreement"], "(default: size)", default="size")
+    value(parser, "--method", types.Checked(_words), "M,...", "see below", default=["guided"])
+    value(parser, "--labels", types.Checked(_words), "L,...", "the best inputs of each label")
+    value(parser, "--inputs", types.positive_int, "N", "to show (default: 4)", default=4)
+    value(parser, "--classes", types.positive_int, "N", "to show (default: 6)", default=6)
+    flag(parser, "--sum", "sum members as they are (the source)")
+    value(parser, "--text", types.input_path, "FILE", "a text in place of --data, for models of tokens")
+    add_data_arguments(parser, batch=32)
+    out(parser, "FILE", "write the page (.html) or all maps (.npz)")
+    json(parser, "print the numbers as JSON")
 
 
 def run(args: argparse.Namespace) -> int | None:
     """Load, attribute, print."""
-    from intertwine.cli.output import print_json, print_table, progress, say
     from intertwine.data import parse_normalize
     from intertwine.inside import attribute
     from intertwine.pages.attribute_page import COLUMNS, class_rows
+    from intertwine.terminal.output import print_json, print_table, say
 
     source = load_model(args)
     data, tokens = _data(args, source.example, source.kwargs)
-    with progress("looking", len(data)) as advance:
+    with bar() as progress:
         found = attribute(
             source.model, data, args.axis, at=args.at, beta=args.beta, by=args.by, channel=args.channel,
             number=args.number, methods=args.method, classes=args.classes, order=args.order,
             inputs=args.inputs, labels=args.labels, balance=not args.sum, batch=args.batch, seed=args.seed,
-            tokens=tokens,
-            example=source.example, kwargs=source.kwargs, progress=advance,
+            tokens=tokens, example=source.example, kwargs=source.kwargs, progress=progress,
         )  # fmt: skip
     if args.out:
         statistics = parse_normalize(chosen_normalize(args))

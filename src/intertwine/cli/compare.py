@@ -4,73 +4,45 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from typing import Any
 
-from intertwine.cli.arguments import (
-    add_data_arguments,
-    add_device_arguments,
-    add_pair_arguments,
-    any_text,
-    load_dataset,
-    load_pair,
-    normalization,
-    output_path,
-    positive_int,
-)
-from intertwine.cli.registered import registered
-from intertwine.cli.showing import bar, parts, write_and_show
 from intertwine.errors import InputError
+from intertwine.terminal import types
+from intertwine.terminal.arguments import add_data_arguments, add_device_arguments, add_pair_arguments
+from intertwine.terminal.declare import Subparsers, choice, json, out, value, verb
+from intertwine.terminal.loading import load_dataset, load_pair
+from intertwine.terminal.registered import registered
+from intertwine.terminal.showing import bar, parts, write_and_show
 
 _DEFAULT = "cka,procrustes,procrustes-grelu,cka-grelu"
-_EPILOG = """examples:
-  intertwine compare zoo:digits-vgg zoo:digits-vgg --weights-a shipped:0 --weights-b shipped:1 --data digits
-  intertwine compare zoo:resnet20 zoo:vgg16 --weights-a a.safetensors --weights-b b.safetensors \\
-      --data parquet:test.parquet --normalize cifar10-legacy --normalize-b cifar10 -o compare.html
-  intertwine compare zoo:tiny10 zoo:tiny10 --data parquet:test.parquet --measures cka,svcca --json
-
-"""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
-        "compare",
-        help="how alike are two networks, in representation and in function",
-        description="Compare every layer of A with every layer of B, and the two as functions.",
-        epilog=f"{_EPILOG}\n{_measures_help()}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb(subparsers, "compare", run, "how alike are two networks, in representation and in function",
+        "Compare every layer of A with every layer of B, and the two as functions.", more=_measures_help(),
+        input=None)  # fmt: skip
     add_pair_arguments(parser, "the first MODEL", "the second MODEL, of any architecture")
-    parser.add_argument(
-        "--measures",
-        type=any_text,
-        default=_DEFAULT,
-        metavar="NAMES",
-        help=f"comma-separated, or all (default: {_DEFAULT})",
+    value(parser, "--measures", types.any_text, "NAMES", f"comma-separated, or all (default: {_DEFAULT})",
+        default=_DEFAULT)  # fmt: skip
+    value(parser, "--at", types.any_text, "WHERE",
+        "layers (default), all, or comma-separated names and patterns such as 'layer1.*'",
+        default="layers")  # fmt: skip
+    value(parser, "--at-b", types.any_text, "WHERE", "the same for B, where it differs")
+    choice(
+        parser,
+        "--pixels",
+        ("pool", "samples", "flatten"),
+        "what becomes of pixels (default: CKA and CCA pool, Procrustes samples, kernels flatten)",
     )
-    parser.add_argument(
-        "--at", type=any_text, default="layers", metavar="WHERE",
-        help="layers (default), all, or comma-separated names and patterns such as 'layer1.*'",
-    )  # fmt: skip
-    parser.add_argument("--at-b", type=any_text, metavar="WHERE", help="the same for B, where it differs")
-    parser.add_argument(
-        "--pixels", choices=("pool", "samples", "flatten"),
-        help="what becomes of pixels (default: CKA and CCA pool, Procrustes samples, kernels flatten)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--kernel-inputs", type=positive_int, default=1000, metavar="N",
-        help="inputs for measures that need an N x N kernel (default: 1000)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--normalize-b",
-        type=normalization,
-        metavar="HOW",
-        help="normalisation of B's inputs, where it differs",
-    )
-    parser.add_argument("-o", "--out", type=output_path, metavar="FILE", help="write the page here")
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    value(parser, "--kernel-inputs", types.positive_int, "N",
+        "inputs for measures that need an N x N kernel (default: 1000)", default=1000)  # fmt: skip
+    value(parser, "--normalize-b", types.normalization, "HOW",
+        "normalisation of B's inputs, where it differs")  # fmt: skip
+    out(parser, "FILE", "write the page here")
+    json(parser, "print the numbers as JSON")
     add_device_arguments(parser)
     add_data_arguments(parser, required=True)
-    parser.set_defaults(run=run, input=None)
 
 
 def _measures_help() -> str:

@@ -11,11 +11,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-_EPILOG = """examples:
-  source <(intertwine completion bash)                                    # this shell; ~/.bashrc for all
-  source <(intertwine completion zsh)                                     # the same in zsh, after compinit
-  intertwine completion fish > ~/.config/fish/completions/intertwine.fish
-"""
+from intertwine.terminal.declare import Subparsers, choice, verb
+
 _BASH = """\
 _intertwine() {{
   local cur="${{COMP_WORDS[COMP_CWORD]}}" prev="${{COMP_WORDS[COMP_CWORD-1]}}" words=""
@@ -33,17 +30,11 @@ _CASE = """\
 {choices}      esac ;;"""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
-        "completion",
-        help="a script that completes verbs and options in your shell",
-        description="Print a script for bash, zsh or fish.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
-    parser.set_defaults(run=run)
+    parser = verb(subparsers, "completion", run, "a script that completes verbs and options in your shell",
+        "Print a script for bash, zsh or fish.")  # fmt: skip
+    choice(parser, "shell", ("bash", "zsh", "fish"), "which shell")
 
 
 def run(args: argparse.Namespace) -> None:

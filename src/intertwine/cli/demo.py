@@ -5,29 +5,21 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from intertwine.cli.arguments import output_path
+from intertwine.terminal.declare import json, out, verb
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare the arguments."""
-    parser = subparsers.add_parser(
-        "demo",
-        help="run the main job on data and weights that ship with the package",
-        description="Inspect a small net, prove its symmetries, and write report.html.",
-        epilog="examples:\n  intertwine demo\n  intertwine demo -o somewhere.html --json",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "-o", "--out", type=output_path, default="report.html", metavar="FILE", help="(default: report.html)"
-    )
-    parser.add_argument("--json", action="store_true", help="print plain data")
-    parser.set_defaults(run=run)
+    parser = verb(subparsers, "demo", run, "run the main job on data and weights that ship with the package",
+        "Inspect a small net, prove its symmetries, and write report.html.")  # fmt: skip
+    out(parser, "FILE", "(default: report.html)", default="report.html")
+    json(parser, "print plain data")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run and print the summary."""
-    from intertwine.cli.output import log, print_json, print_table
     from intertwine.demo import run_demo
+    from intertwine.terminal.output import log, print_json, print_table
 
     console = log()
     with console.status("starting") as status:

@@ -6,62 +6,41 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-EXAMPLES = """\
-examples:
-  intertwine dimension zoo:digits-vgg --weights shipped:0 --data digits --limit 400 --at features.3
-  intertwine dimension model.py:net -o dimension.html
-  intertwine dimension hf:llama --at "*.mlp.*" --json
-
-The rank of the Jacobian is at most parameters - dim(orbit). If they are equal, no continuous symmetry was
-missed at these weights; if not, the deficit is located and named: dead units, equal features, constants that
-a norm takes out again, ... Exit code 1 where something is left without a name.
-"""
+from intertwine.terminal.declare import json, out, value, verb
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare the arguments."""
-    from intertwine.cli.arguments import (
-        add_data_arguments,
-        add_model_arguments,
-        any_text,
-        most,
-        output_path,
-    )
+    from intertwine.terminal import types
+    from intertwine.terminal.arguments import add_data_arguments, add_model_arguments
 
-    parser = subparsers.add_parser(
-        "dimension",
-        help="the functional dimension beside the orbit's: was a symmetry missed?",
-        description="Rank of the Jacobian beside the dimension of the orbit: what was missed, and where?",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb(subparsers, "dimension", run,
+        "the functional dimension beside the orbit's: was a symmetry missed?",
+        "Rank of the Jacobian beside the dimension of the orbit: what was missed, and where?")  # fmt: skip
     add_model_arguments(parser)
-    parser.add_argument(
-        "--at", type=any_text, metavar="AXES", help="only channels of these axes, all other weights held"
-    )
-    parser.add_argument(
-        "--dense", type=most(60_000), default=20_000, metavar="N",
-        help="weights up to which all are looked at together; beyond, axis by axis (default: 20000)",
-    )  # fmt: skip
+    value(parser, "--at", types.any_text, "AXES", "only channels of these axes, all other weights held")
+    value(parser, "--dense", types.most(60_000), "N",
+        "weights up to which all are looked at together; beyond, axis by axis (default: 20000)",
+        default=20_000)  # fmt: skip
     add_data_arguments(parser)
-    parser.add_argument("-o", "--out", type=output_path, metavar="FILE.html", help="also write a page")
-    parser.add_argument("--json", action="store_true", help="print plain data")
-    parser.set_defaults(run=run)
+    out(parser, "FILE.html", "also write a page")
+    json(parser, "print plain data")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print; 1 where a direction has no explanation."""
     from intertwine import dimension
-    from intertwine.cli.arguments import load_dataset, load_model
-    from intertwine.cli.output import log, print_json, print_table, progress
     from intertwine.pages.dimension_page import COLUMNS, VERDICTS, direction_rows, number_rows
+    from intertwine.terminal.loading import load_dataset, load_model
+    from intertwine.terminal.output import log, print_json, print_table
+    from intertwine.terminal.showing import bar
 
     source = load_model(args)
     data = load_dataset(args) if args.data is not None else None
-    with progress("rows of the Jacobian") as advance:
+    with bar() as progress:
         found = dimension(
             source.model, source.example, source.kwargs, data=data, limit=args.limit, at=args.at,
-            dense=args.dense, seed=args.seed, progress=advance,
+            dense=args.dense, seed=args.seed, progress=progress,
         )  # fmt: skip
     if args.out:
         weights = Path(args.weights or "random").name

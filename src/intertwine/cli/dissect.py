@@ -4,102 +4,52 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
-from intertwine.cli.arguments import (
-    Checked,
-    add_model_arguments,
-    any_text,
-    fraction,
-    load_model,
-    most,
-    normalization,
-    output_path,
-    positive_int,
-    side,
-)
 from intertwine.numbers import Several, finite
-
-_EPILOG = """examples:
-  intertwine dissect zoo:resnet20 --weights W --at layer3.2.relu_1 --concepts shapes -o page.html
-  intertwine dissect zoo:resnet20 --weights W --at layer3.2.relu_1 --concepts shapes:500:32 \\
-      --normalize cifar10-legacy --rotate orthogonal --powers 0:1:0.2 --draws 3 --inside --json
-  intertwine dissect timm:convnext_atto --at stages.3 --concepts object=camvid.parquet+texture=dtd.parquet \\
-      --size 224 --normalize imagenet
-  intertwine dissect model.py:net --at conv3 --concepts broden1_224 --size 224 --rotate group
-
-CONCEPTS is shapes[:COUNT[:SIZE]] (made by code, nothing is downloaded); a folder in the Broden layout, or
-with images/, masks/ and classes.txt, or with a folder a class (labels of whole images are scenes); or a
-parquet file with image and mask, or image and label. KIND=PLACE names the category, "+" joins several.
-rotate: orthogonal reads the layer along powers of a random rotation, group by elements of its own inferred
-group.
-"""
+from intertwine.terminal import types
+from intertwine.terminal.arguments import add_model_arguments
+from intertwine.terminal.declare import Subparsers, choice, flag, json, out, value, verb
+from intertwine.terminal.loading import load_model
+from intertwine.terminal.showing import bar
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
-        "dissect",
-        help="which units detect a concept, and whether a rotation keeps them",
-        description="Network dissection of a layer, in its own basis and in others.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb(subparsers, "dissect", run,
+        "which units detect a concept, and whether a rotation keeps them",
+        "Network dissection of a layer, in its own basis and in others.")  # fmt: skip
     add_model_arguments(parser)
-    parser.add_argument(
-        "--at", type=any_text, required=True, metavar="LAYER", help="the value whose channels are units"
-    )
-    parser.add_argument(
-        "--concepts", type=any_text, default="shapes", metavar="CONCEPTS", help="see below (default: shapes)"
-    )
-    parser.add_argument(
-        "--rotate", choices=["none", "orthogonal", "group"], default="none", help="(default: none)"
-    )
-    parser.add_argument(
-        "--powers", type=Checked(_powers), default=_powers("0:1:0.2"), metavar="A:B:STEP", help="of rotations"
-    )
-    parser.add_argument(
-        "--draws", type=most(10_000), default=1, metavar="N", help="random rotations (default: 1)"
-    )
-    parser.add_argument(
-        "--inside", action="store_true", help="also inside the residual block that LAYER ends"
-    )
-    parser.add_argument("--quantile", type=fraction, default=0.995, metavar="Q", help="(default: 0.995)")
-    parser.add_argument(
-        "--iou", type=fraction, default=0.04, metavar="T", help="of a detector (default: 0.04)"
-    )
-    parser.add_argument(
-        "--normalize", type=normalization, default="none", metavar="HOW", help="as for --data"
-    )
-    parser.add_argument("--size", type=side, metavar="N", help="resize and crop images and masks to NxN")
-    parser.add_argument("--limit", type=positive_int, metavar="N", help="use N images of each set only")
-    parser.add_argument(
-        "--batch", type=positive_int, default=32, metavar="N", help="batch size (default: 32)"
-    )
-    parser.add_argument(
-        "-o",
-        "--out",
-        type=output_path,
-        metavar="FILE",
-        help="write the page (.html) or the numbers (.json)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    parser.set_defaults(run=run)
+    value(parser, "--at", types.any_text, "LAYER", "the value whose channels are units", required=True)
+    value(parser, "--concepts", types.any_text, "CONCEPTS", "see below (default: shapes)", default="shapes")
+    choice(parser, "--rotate", ["none", "orthogonal", "group"], "(default: none)", default="none")
+    value(parser, "--powers", types.Checked(_powers), "A:B:STEP", "of rotations", default=_powers("0:1:0.2"))
+    value(parser, "--draws", types.most(10_000), "N", "random rotations (default: 1)", default=1)
+    flag(parser, "--inside", "also inside the residual block that LAYER ends")
+    value(parser, "--quantile", types.fraction, "Q", "(default: 0.995)", default=0.995)
+    value(parser, "--iou", types.fraction, "T", "of a detector (default: 0.04)", default=0.04)
+    value(parser, "--normalize", types.normalization, "HOW", "as for --data", default="none")
+    value(parser, "--size", types.side, "N", "resize and crop images and masks to NxN")
+    value(parser, "--limit", types.positive_int, "N", "use N images of each set only")
+    value(parser, "--batch", types.positive_int, "N", "batch size (default: 32)", default=32)
+    out(parser, "FILE", "write the page (.html) or the numbers (.json)")
+    json(parser, "print the numbers as JSON")
 
 
 def run(args: argparse.Namespace) -> int | None:
     """Load, dissect, print."""
-    from intertwine.cli.output import print_json, print_table, progress, say
     from intertwine.data.concepts import load_concepts
     from intertwine.inside import dissect
     from intertwine.pages.dissect_page import COLUMNS, dissect_rows
+    from intertwine.terminal.output import print_json, print_table, say
 
     source = load_model(args)
     concepts = load_concepts(args.concepts, normalize=args.normalize, size=args.size, limit=args.limit)
-    with progress("dissecting", len(concepts)) as advance:
+    with bar() as progress:
         found = dissect(
             source.model, concepts, args.at, rotate=args.rotate, powers=args.powers, draws=args.draws,
             inside=args.inside, quantile=args.quantile, threshold=args.iou, batch=args.batch, seed=args.seed,
-            example=source.example, kwargs=source.kwargs, progress=advance,
+            example=source.example, kwargs=source.kwargs, progress=progress,
         )  # fmt: skip
     if args.out:
         weights = Path(args.weights or "random").name

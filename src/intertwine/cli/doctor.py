@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-_EPILOG = """examples:
-  intertwine doctor
-  intertwine doctor --json      # to paste into a report of a bug
-
-Exit code 1 where a package that every verb needs is missing or too old.
-"""
+from intertwine.terminal.declare import Subparsers, json, verb
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
-        "doctor",
-        help="what is installed here, what is missing, and how to get it",
-        description="Look at this installation: versions, devices, extras. Nothing is changed.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
+    parser = verb(subparsers, "doctor", run, "what is installed here, what is missing, and how to get it",
+        "Look at this installation: versions, devices, extras. Nothing is changed.")  # fmt: skip
+    json(parser, "print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Look and print."""
     from intertwine import doctor
-    from intertwine.cli.output import print_json, print_table, say
+    from intertwine.terminal.output import print_json, print_table, say
 
     found = doctor()
     if args.json:

@@ -7,22 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intertwine import numbers
-from intertwine.cli.arguments import (
-    Checked,
-    add_data_arguments,
-    add_model_arguments,
-    input_path,
-    load_dataset,
-    load_model,
-    memory,
-    momentum,
-    output_path,
-    positive_float,
-    positive_int,
-    seconds,
-)
-from intertwine.cli.showing import bar, show
 from intertwine.errors import InputError
+from intertwine.terminal import types
+from intertwine.terminal.arguments import add_data_arguments, add_model_arguments
+from intertwine.terminal.declare import Options, Subparsers, choice, flag, json, out, value, verb
+from intertwine.terminal.loading import load_dataset, load_model
+from intertwine.terminal.showing import bar, show
 
 if TYPE_CHECKING:
     from intertwine.zoo import Source
@@ -34,82 +24,64 @@ _OPTIONS = (
 _SEARCH = (
     "optimizer", "learning_rate", "momentum", "steps", "population", "tolerance", "starts", "spread", "batch",
 )  # fmt: skip
-_EPILOG = """examples:
-  intertwine explore zoo:lenet5 --limit 256 -o lenet.html
-  intertwine explore net.py:make --dim 3 --points 50 --bound 2 --epsilon 0.0025 -o net.html
-  intertwine explore zoo:digits-vgg --weights shipped:0 --starts perturbed --data digits -o digits.html
-  intertwine explore zoo:digits-vgg --weights shipped:0 --plane random --loss cross_entropy --data digits
-  intertwine explore zoo:tiny10 --plane a.safetensors b.safetensors c.safetensors --data parquet:test.parquet
-
-Starts that never converge end with exit code 1; the best points are kept as *.best.safetensors.
-"""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
-        "explore",
-        help="find and draw the equivalence class of a parameter",
-        description="Find parameters that compute the same function from random starts, span their plane,\n"
-        "evaluate J on a grid of it and draw it.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb(subparsers, "explore", run, "find and draw the equivalence class of a parameter",
+        "Find parameters that compute the same function from random starts, span their plane,\n"
+        "evaluate J on a grid of it and draw it.")  # fmt: skip
     add_model_arguments(parser)
-    _add_search_arguments(parser)
-    _add_picture_arguments(parser)
+    _add_search(parser.add_argument_group("search"))
+    _add_picture(parser.add_argument_group("picture"))
     add_data_arguments(parser)
-    parser.set_defaults(run=run)
 
 
-def _add_search_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("search").add_argument
-    add("--optimizer", choices=("sgd", "adam", "lbfgs"), default="adam", help="default: adam")
+def _add_search(search: Options) -> None:
+    choice(search, "--optimizer", ("sgd", "adam", "lbfgs"), "default: adam", default="adam")
     rates = "(default: sgd 0.015, adam 0.01, lbfgs 1)"
-    add("--learning-rate", type=positive_float, metavar="RATE", help=rates)
-    add("--momentum", type=momentum, default=0.0, metavar="M", help="of sgd (default: 0)")
-    add("--steps", type=positive_int, metavar="N", help="most steps (default: by cost)")
+    value(search, "--learning-rate", types.positive_float, "RATE", rates)
+    value(search, "--momentum", types.momentum, "M", "of sgd (default: 0)", default=0.0)
+    value(search, "--steps", types.positive_int, "N", "most steps (default: by cost)")
     long = "about how long searching, and evaluating, may take by default (default: 60 each)"
-    add("--seconds", type=seconds, default=60.0, metavar="S", help=long)
-    add("--population", type=positive_int, metavar="N", help="starts that run together")
+    value(search, "--seconds", types.seconds, "S", long, default=60.0)
+    value(search, "--population", types.positive_int, "N", "starts that run together")
     found = "J of a found point (default: variance of outputs / 1000)"
-    add("--tolerance", type=positive_float, metavar="J", help=found)
+    value(search, "--tolerance", types.positive_float, "J", found)
     auto = "auto (default): random where affordable, then nearer and nearer to theta"
-    add("--starts", choices=("auto", "random", "perturbed"), default="auto", help=auto)
-    add("--spread", type=positive_float, metavar="S", help="of perturbed starts (default: 0.5)")
+    choice(search, "--starts", ("auto", "random", "perturbed"), auto, default="auto")
+    value(search, "--spread", types.positive_float, "S", "of perturbed starts (default: 0.5)")
     stored = "statistics of batch norm: those of the model, or of C (default: stored)"
-    add("--batch-norm", choices=("stored", "batch"), default="stored", help=stored)
+    choice(search, "--batch-norm", ("stored", "batch"), stored, default="stored")
 
 
-def _add_picture_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("picture").add_argument
-    one_to_four = Checked(numbers.Whole(1, 4))
-    add("--dim", type=one_to_four, default=2, metavar="N", help="of the plane, 1 to 4 (default: 2)")
-    add("--points", type=positive_int, metavar="N", help="grid points along an axis (default: by cost)")
+def _add_picture(picture: Options) -> None:
+    one_to_four = types.Checked(numbers.Whole(1, 4))
+    value(picture, "--dim", one_to_four, "N", "of the plane, 1 to 4 (default: 2)", default=2)
+    value(picture, "--points", types.positive_int, "N", "grid points along an axis (default: by cost)")
     bound = "the grid goes from -BOUND to BOUND (default: shows the points and the level)"
-    add("--bound", type=positive_float, metavar="B", help=bound)
-    add("--epsilon", type=positive_float, metavar="J", help="level of the set (default: 10 x tolerance)")
-    add("--full", action="store_true", help="evaluate every grid point, not only near the level")
-    add("--memory", type=memory, default=2**29, metavar="BYTES", help="such as 2GB (default: 512MB)")
+    value(picture, "--bound", types.positive_float, "B", bound)
+    value(picture, "--epsilon", types.positive_float, "J", "level of the set (default: 10 x tolerance)")
+    flag(picture, "--full", "evaluate every grid point, not only near the level")
+    value(picture, "--memory", types.memory, "BYTES", "such as 2GB (default: 512MB)", default=2**29)
     what = "equivalents (default), random (filter-normalised), or 2 to 5 weights files"
-    add("--plane", type=input_path, nargs="+", default=["equivalents"], metavar="WHAT", help=what)
-    add("--loss", choices=("J", "cross_entropy"), default="J", help="what is drawn (default: J)")
-    add("--quotient", action="store_true", help="divide the known symmetries out of the points first")
-    add("--no-orbit", action="store_true", help="do not infer symmetries and draw the orbit")
-    add("--png", action="store_true", help="also write each figure as PNG beside the page")
-    add("--save", type=output_path, metavar="DIR", help="also keep sample, plane and landscape as files")
-    page = "explore.html"
-    add("-o", "--out", type=output_path, metavar="FILE", default=page, help="default: explore.html")
-    add("--json", action="store_true", help="print the result as JSON")
+    value(picture, "--plane", types.input_path, "WHAT", what, nargs="+", default=["equivalents"])
+    choice(picture, "--loss", ("J", "cross_entropy"), "what is drawn (default: J)", default="J")
+    flag(picture, "--quotient", "divide the known symmetries out of the points first")
+    flag(picture, "--no-orbit", "do not infer symmetries and draw the orbit")
+    flag(picture, "--png", "also write each figure as PNG beside the page")
+    value(picture, "--save", types.output_path, "DIR", "also keep sample, plane and landscape as files")
+    out(picture, "FILE", "default: explore.html", default="explore.html")
+    json(picture, "print the result as JSON")
 
 
 def run(args: argparse.Namespace) -> int | None:
     """Load, explore, draw, print."""
-    from intertwine.cli.output import say
     from intertwine.exploring import NotConverged, explore
     from intertwine.exploring.storage import assert_ours
     from intertwine.pages.explore_page import draw
     from intertwine.pages.png import write_png
+    from intertwine.terminal.output import say
 
     out = Path(args.out)
     if not out.absolute().parent.is_dir():

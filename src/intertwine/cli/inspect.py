@@ -5,49 +5,28 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-EXAMPLES = """\
-examples:
-  intertwine inspect zoo:resnet20
-  intertwine inspect torchvision:vit_b_16 --json
-  intertwine inspect zoo:vgg16 --explain features.0
-  intertwine inspect hf:llama --no-proof
-  intertwine inspect zoo:resnet20 --spec git-re-basin -o spec.json
-
-What is printed was proved: the model was acted on and run in float64, at the example's size and at others.
-"""
+from intertwine.terminal.declare import choice, flag, json, out, value, verb
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare the arguments."""
-    from intertwine.cli.arguments import add_model_arguments, any_text, output_path
+    from intertwine.terminal import types
+    from intertwine.terminal.arguments import add_model_arguments
 
-    parser = subparsers.add_parser(
-        "inspect",
-        help="infer the symmetry group of every hidden axis",
-        description="Infer which weights carry the same hidden axis, and which group acts on it; prove it.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb(subparsers, "inspect", run, "infer the symmetry group of every hidden axis",
+        "Infer which weights carry the same hidden axis, and which group acts on it; prove it.")  # fmt: skip
     add_model_arguments(parser)
-    parser.add_argument(
-        "--explain", type=any_text, metavar="AXIS", help="why the channels of one axis are together"
-    )
-    parser.add_argument("--no-proof", action="store_true", help="infer only; faster on large models")
-    parser.add_argument(
-        "--spec",
-        choices=("git-re-basin", "unf", "folding", "mergekit", "networkx"),
-        help="instead, the permutations in the file format of another tool (with -o: written there)",
-    )
-    parser.add_argument(
-        "-o", "--out", type=output_path, metavar="FILE", help="also write a page (FILE.html), or the spec"
-    )
-    parser.add_argument("--json", action="store_true", help="print plain data")
-    parser.set_defaults(run=run)
+    value(parser, "--explain", types.any_text, "AXIS", "why the channels of one axis are together")
+    flag(parser, "--no-proof", "infer only; faster on large models")
+    choice(parser, "--spec", ("git-re-basin", "unf", "folding", "mergekit", "networkx"),
+        "instead, the permutations in the file format of another tool (with -o: written there)")  # fmt: skip
+    out(parser, "FILE", "also write a page (FILE.html), or the spec")
+    json(parser, "print plain data")
 
 
 def _write_spec(args: argparse.Namespace, found: Any) -> None:
     """The file on stdout or in --out; what it has no words for on stderr."""
-    from intertwine.cli.output import log, print_json, say
+    from intertwine.terminal.output import log, print_json, say
 
     spec = found.symmetry.to_spec(args.spec, found.model)
     for axis, reason in spec.left_out.items():
@@ -62,10 +41,10 @@ def _write_spec(args: argparse.Namespace, found: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Inspect and print."""
-    from intertwine.cli.arguments import load_model
-    from intertwine.cli.output import log, print_json, say
-    from intertwine.cli.showing import show
     from intertwine.symmetry import inspect
+    from intertwine.terminal.loading import load_model
+    from intertwine.terminal.output import log, print_json, say
+    from intertwine.terminal.showing import show
 
     source = load_model(args)
     proof = not args.no_proof

@@ -5,130 +5,76 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from intertwine import numbers
-from intertwine.cli.arguments import (
-    Checked,
-    add_data_arguments,
-    add_model_arguments,
-    any_text,
-    fraction,
-    fractions,
-    load_dataset,
-    load_model,
-    load_train_split,
-    most,
-    output_path,
-    share,
-)
-from intertwine.cli.output import say, write_text
-from intertwine.cli.registered import registered
-from intertwine.cli.showing import bar, show
 from intertwine.errors import InputError
+from intertwine.terminal import types
+from intertwine.terminal.arguments import add_data_arguments, add_model_arguments
+from intertwine.terminal.declare import Subparsers, choice, either, flag, json, out, value, verb
+from intertwine.terminal.loading import finetuning, load_dataset, load_model, load_train_split
+from intertwine.terminal.output import say, write_text
+from intertwine.terminal.registered import registered
+from intertwine.terminal.showing import bar, show
 
-_EPILOG = """examples:
-  intertwine merge zoo:digits-vgg --weights shipped:0 --target-params 0.5 --data digits -o small --page p.html
-  intertwine merge zoo:vgg16 --weights vgg16.safetensors --paper --beta 0.1 -o small
-  intertwine merge zoo:vgg16 --weights vgg16.safetensors --paper --betas
-  intertwine merge torchvision:resnet18 --weights r18.pth --axes 'layer[34].*' --target-flops 0.7 -o small
-  intertwine merge zoo:tiny10 --weights t.safetensors --max-drop 0.01 --data parquet:test.parquet \\
-      --normalize cifar10-legacy -o small
-  intertwine merge hf:DIR --target-params 0.8 --uniform --multiple 8 --data text:a.txt --context 64 -o small
-  intertwine merge hf:DIR --ratio 'mlp.*=0.5' --ignore 'layers.0.*' -o small
-
-  intertwine merge zoo:nanogpt64 --weights gpt.safetensors --method sequential --fold \\
-      --target-params 0.7 -o small
-  intertwine merge hf:DIR --method sequential --factor --target-params 0.8 --data text:a.txt -o small
-
-With moments, beta is the relative error that each axis may reach; the moments are propagated through the
-graph without data.
---paper is Iterative Feature Merging as released (ifm, interleaved, batch-norm parameters summed).
-OUT is written in the form that the model came in: of hf:DIR, a folder that from_pretrained reads without
-intertwine (--uniform lets config.json say the widths; without it a small modeling_narrow.py does, and loading
-needs trust_remote_code); of any other, weights.safetensors and recipe.json. intertwine.load(OUT) reads both.
-"""
 _GOALS = ("beta", "target_params", "target_flops", "max_drop")
 _OPTIONS = ("method", "paper", "repair", "max_ratio", "axes", "ignore", "ratio", "uniform", "multiple")
-_DATA_FOR = "sequential"  # the method that measures where there is data, and does without it otherwise
+_MEASURES = (None, "sequential")  # methods that measure where there is data, and do without it otherwise
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
-        "merge",
-        help="merge channels that are equal or nearly so into a smaller model",
-        description="Merge channels on every axis that the symmetry allows, and write a smaller model.",
-        epilog=_EPILOG + _methods(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb(subparsers, "merge", run, "merge channels that are equal or nearly so into a smaller model",
+        "Merge channels on every axis that the symmetry allows, and write a smaller model.",
+        more=_methods())  # fmt: skip
     add_model_arguments(parser)
     goal = parser.add_mutually_exclusive_group()
-    goal.add_argument("--beta", type=fraction, metavar="B", help="threshold from 0 to 1 (default: 0.1)")
-    goal.add_argument("--betas", type=fractions, nargs="?", const=(), metavar="B,B,...",
-                      help="sweep thresholds (default: the paper's grid)")  # fmt: skip
-    goal.add_argument("--target-params", type=share, metavar="SHARE", help="share of parameters to keep")
-    goal.add_argument("--target-flops", type=share, metavar="SHARE", help="share of FLOPs to keep")
-    goal.add_argument(
-        "--max-drop", type=fraction, metavar="DROP", help="accuracy that may be lost; needs --data"
-    )
+    value(goal, "--beta", types.fraction, "B", "threshold from 0 to 1 (default: 0.1)")
+    value(goal, "--betas", types.fractions, "B,B,...", "sweep thresholds (default: the paper's grid)",
+        nargs="?", const=())  # fmt: skip
+    value(goal, "--target-params", types.share, "SHARE", "share of parameters to keep")
+    value(goal, "--target-flops", types.share, "SHARE", "share of FLOPs to keep")
+    value(goal, "--max-drop", types.fraction, "DROP", "accuracy that may be lost; needs --data")
     methods = registered()["methods"]
-    parser.add_argument("--method", choices=list(methods), help=f"({next(iter(methods))}); see below")
-    parser.add_argument("--paper", action="store_true", help="the source's method, as released")
+    usual = next(iter(methods))
+    choice(parser, "--method", list(methods),
+        f"({usual}; sequential where there is attention and a target); see below")  # fmt: skip
+    flag(parser, "--paper", "the source's method, as released")
     for name, (method, choices, text) in registered()["parameters"].items():
-        parser.add_argument(f"--{name}", choices=choices, help=f"of {method}: {text} ({choices[0]})")
-    parser.add_argument("--repair", choices=registered()["repairs"], help="refit what reads merged channels")
-    parser.add_argument(
-        "--fold", action="store_true", help="fold the norms of a pre-norm network, so that its stream is cut"
-    )
-    parser.add_argument("--factor", action="store_true",
-                        help="make products of tables of tokens, so that their rank is cut")  # fmt: skip
-    parser.add_argument("--max-ratio", type=fraction, default=1.0, metavar="SHARE",
-                        help="largest share of an axis to merge (1.0)")  # fmt: skip
-    parser.add_argument("--axes", type=any_text, action="append", metavar="PATTERN",
-                        help="only axes that match, 'layer[34].*'")  # fmt: skip
-    parser.add_argument("--ignore", type=any_text, action="append", default=[], metavar="PATTERN",
-                        help="leave matching axes alone")  # fmt: skip
-    parser.add_argument("--ratio", type=pattern_shares, action="append", default=[], metavar="PATTERN=SHARE",
-                        help="merge away this share of matching axes, 'mlp.*=0.5'")  # fmt: skip
-    parser.add_argument(
-        "--uniform", action="store_true", help="one width for all layers that share a number of the config"
-    )
-    parser.add_argument("--multiple", type=most(4096), default=1, metavar="N", help="of which widths are (1)")
-    parser.add_argument("-o", "--out", type=output_path, metavar="OUT", help="folder for the smaller model")
-    parser.add_argument(
-        "--export", choices=("torch", "onnx"), help="also OUT.pt2 or OUT.onnx, if it computes the same"
-    )
-    parser.add_argument("--latency", action="store_true", help="time a call before and after, here")
-    parser.add_argument("--plan", type=output_path, metavar="FILE", help="write the plan as JSON")
-    parser.add_argument("--page", type=output_path, metavar="FILE.html", help="write a page: what was lost")
+        choice(parser, f"--{name}", choices, f"of {method}: {text} ({choices[0]})")
+    choice(parser, "--repair", registered()["repairs"], "refit what reads merged channels")
+    either(parser, "--fold", "fold the norms of a pre-norm network, so that its stream is cut"
+        " (sequential does where that adds few parameters)")  # fmt: skip
+    either(parser, "--factor", "make products of tables of tokens, so that their rank is cut (the same)")
+    value(parser, "--max-ratio", types.fraction, "SHARE", "largest share of an axis to merge (1.0)",
+        default=1.0)  # fmt: skip
+    value(parser, "--axes", types.any_text, "PATTERN", "only axes that match, 'layer[34].*'", action="append")
+    value(parser, "--ignore", types.any_text, "PATTERN", "leave matching axes alone", default=[],
+        action="append")  # fmt: skip
+    value(parser, "--ratio", types.pattern_share, "PATTERN=SHARE",
+        "merge away this share of matching axes, 'mlp.*=0.5'", default=[], action="append")  # fmt: skip
+    flag(parser, "--uniform", "one width for all layers that share a number of the config")
+    value(parser, "--multiple", types.most(4096), "N", "of which widths are (1)", default=1)
+    value(parser, "--finetune", types.most(10_000), "EPOCHS", "then train it by --data; OUT.run resumes")
+    out(parser, "OUT", "folder for the smaller model")
+    choice(parser, "--export", ("torch", "onnx"), "also OUT.pt2 or OUT.onnx, if it computes the same")
+    flag(parser, "--latency", "time a call before and after, here")
+    value(parser, "--plan", types.output_path, "FILE", "write the plan as JSON")
+    value(parser, "--page", types.output_path, "FILE.html", "write a page: what was lost")
     add_data_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
+    json(parser, "print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Load, merge, save, print."""
-    from intertwine.files import assert_folder_replaceable
     from intertwine.merging import PAPER_BETAS, merge, merge_betas
     from intertwine.merging.deploy import export_model, latency
-    from intertwine.merging.storage import why_not_replace
     from intertwine.zoo import save_model
 
-    if args.max_drop is not None and args.data is None:
-        raise InputError("--max-drop needs data to measure accuracy on", do="give --data")
-    if args.repair == "data" and args.data is None:
-        raise InputError("--repair data needs data", do="give --data")
-    if args.betas is not None and args.out:
-        raise InputError("--betas makes many models, OUT holds one", do="leave out -o, or choose one --beta")
-    if args.out:
-        assert_folder_replaceable(args.out, why_not_replace)
-    if args.export and not args.out:
-        raise InputError("--export writes beside OUT", do="give -o OUT")
-    source = load_model(args)
+    _assert_sensible(args)
+    source, train = load_model(args), finetuning(args)
     call = (source.example, source.kwargs)
     args.ratio = dict(args.ratio)
     options = {name: getattr(args, name) for name in (*_OPTIONS, *registered()["parameters"])}
     options |= {"kwargs": source.kwargs, "data": load_dataset(args) if args.data is not None else None}
-    if args.repair == "data" or (args.method == _DATA_FOR and args.data is not None):
+    if args.repair == "data" or (args.method in _MEASURES and args.data is not None and not args.paper):
         options["train_data"] = load_train_split(args)
     with bar() as progress:
         if args.betas is not None:
@@ -139,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
             show(args, curve)
             return 0
         goals = {name: getattr(args, name) for name in _GOALS}
-        options |= {"fold": args.fold, "factor": args.factor}
+        options |= {"fold": args.fold, "factor": args.factor, "finetune": train}
         result = merge(source.model, source.example, progress=progress, **goals, **options)
     if args.plan:
         write_text(args.plan, result.plan.to_json())
@@ -157,18 +103,26 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         for name, value in more.items():
             say(f"{name}: {value}")
+        if args.page:
+            say(f"wrote {args.page}")
     return 0
 
 
-def _pattern_share(text: str) -> tuple[str, float]:
-    """PATTERN=SHARE."""
-    pattern, _, share = text.rpartition("=")
-    if not pattern:
-        raise InputError(f"{text!r} is not PATTERN=SHARE", do="write 'mlp.*=0.5'")
-    return pattern, numbers.below_one(share)
+def _assert_sensible(args: argparse.Namespace) -> None:
+    """What options ask of each other, before any work."""
+    from intertwine.files import assert_folder_replaceable
+    from intertwine.merging.storage import why_not_replace
 
-
-pattern_shares = Checked(_pattern_share)
+    if args.max_drop is not None and args.data is None:
+        raise InputError("--max-drop needs data to measure accuracy on", do="give --data")
+    if args.repair == "data" and args.data is None:
+        raise InputError("--repair data needs data", do="give --data")
+    if args.betas is not None and args.out:
+        raise InputError("--betas makes many models, OUT holds one", do="leave out -o, or choose one --beta")
+    if args.out:
+        assert_folder_replaceable(args.out, why_not_replace)
+    if args.export and not args.out:
+        raise InputError("--export writes beside OUT", do="give -o OUT")
 
 
 def _facts(args: argparse.Namespace) -> dict[str, Any]:

@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from intertwine.cli.arguments import any_text, input_path, output_path
-from intertwine.cli.showing import write_and_show
-
-_EPILOG = """examples:
-  intertwine merge zoo:digits-vgg --target-params 0.5 --data digits --page merge.html
-  intertwine inspect zoo:digits-vgg -o inspect.html
-  intertwine report inspect.html merge.html --title "A smaller digits-vgg" -o report.html
-
-Every page is shown in a frame of its own, which can draw and nothing else: it reaches no network.
-"""
+from intertwine.terminal import types
+from intertwine.terminal.declare import Subparsers, json, out, value, verb
+from intertwine.terminal.showing import write_and_show
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
-        "report",
-        help="any number of pages in one file, with what each of them found",
-        description="Collect pages that other verbs wrote into one file with a table of contents.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("pages", type=input_path, nargs="+", metavar="PAGE.html", help="what a verb wrote")
-    parser.add_argument("--title", type=any_text, default="Report", help="the heading (default: Report)")
+    parser = verb(subparsers, "report", run, "any number of pages in one file, with what each of them found",
+        "Collect pages that other verbs wrote into one file with a table of contents.")  # fmt: skip
+    value(parser, "pages", types.input_path, "PAGE.html", "what a verb wrote", nargs="+")
     parser.add_argument(
-        "-o", "--out", type=output_path, metavar="FILE.html", required=True, help="the one file"
+        "--title", type=types.any_text, default="Report", help="the heading (default: Report)"
     )
-    parser.add_argument("--json", action="store_true", help="print titles and findings as JSON")
-    parser.set_defaults(run=run)
+    out(parser, "FILE.html", "the one file", required=True)
+    json(parser, "print titles and findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

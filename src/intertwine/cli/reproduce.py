@@ -4,55 +4,33 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
-from intertwine.cli.arguments import any_text, output_path
 from intertwine.errors import InputError
-
-_EPILOG = """examples:
-  intertwine reproduce --list
-  intertwine reproduce ifm-fig3a -o figures                 # quick: minutes, on small data
-  intertwine reproduce ifm-fig3a --preset paper -o figures  # the source's setting: needs CIFAR-10 and a GPU
-  intertwine reproduce genni-fig1 --quick
-  intertwine reproduce symmetry-table2 --preset cifar --data data --weights data/checkpoints
-
-DIR gets a page, NAME.json with every number, and PNG files where kaleido is installed. A recipe that trains
-keeps its runs in DIR/runs and goes on with them when it is started again.
-"""
+from intertwine.terminal import types
+from intertwine.terminal.declare import Subparsers, choice, flag, json, out, value, verb
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
-        "reproduce",
-        help="make a figure of a source paper again",
-        description="Run the recipe of a figure: the source's setting, or a small one that takes minutes.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("name", type=any_text, nargs="?", metavar="RECIPE", help="a name from --list")
-    parser.add_argument("--list", action="store_true", help="list the recipes and stop")
-    parser.add_argument("--preset", choices=("quick", "cifar", "paper"), help="default: as --list says")
-    parser.add_argument("--data", type=any_text, metavar="DIR", help="for cifar: the folder of cifar10/, ...")
-    parser.add_argument("--weights", type=any_text, metavar="DIR", help="for cifar: the checkpoints' folder")
+    parser = verb(subparsers, "reproduce", run, "make a figure of a source paper again",
+        "Run the recipe of a figure: the source's setting, or a small one that takes minutes.")  # fmt: skip
+    value(parser, "name", types.any_text, "RECIPE", "a name from --list", nargs="?")
+    flag(parser, "--list", "list the recipes and stop")
+    choice(parser, "--preset", ("quick", "cifar", "paper"), "default: as --list says")
+    value(parser, "--data", types.any_text, "DIR", "for cifar: the folder of cifar10/, ...")
+    value(parser, "--weights", types.any_text, "DIR", "for cifar: the checkpoints' folder")
     parser.add_argument("--quick", action="store_const", const="quick", dest="preset", help="--preset quick")
-    parser.add_argument(
-        "-o",
-        "--out",
-        type=output_path,
-        metavar="DIR",
-        default="reproduced",
-        help="folder (default: reproduced)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
+    out(parser, "DIR", "folder (default: reproduced)", default="reproduced")
+    json(parser, "print JSON")
 
 
 def run(args: argparse.Namespace) -> None:
     """List, or run one recipe."""
-    from intertwine.cli.output import log, print_json, print_table
-    from intertwine.cli.showing import show
     from intertwine.recipes import recipes
     from intertwine.recipes.reproducing import reproduce
+    from intertwine.terminal.output import log, print_json, print_table
+    from intertwine.terminal.showing import show
 
     if args.list:
         columns = ("name", "title", "source", "preset", "presets")

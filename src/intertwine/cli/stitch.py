@@ -7,69 +7,36 @@ from dataclasses import replace
 from typing import Any
 
 from intertwine import numbers
-from intertwine.cli.arguments import (
-    Checked,
-    add_data_arguments,
-    add_device_arguments,
-    add_pair_arguments,
-    any_text,
-    load_pair,
-    most,
-    nonnegative_float,
-    normalization,
-    output_path,
-    positive_float,
-)
-from intertwine.cli.registered import registered
-from intertwine.cli.showing import bar, parts, write_and_show
-from intertwine.cli.splits import add_training_data, training_and_test
 from intertwine.errors import InputError
+from intertwine.terminal import types
+from intertwine.terminal.arguments import add_data_arguments, add_device_arguments, add_pair_arguments
+from intertwine.terminal.declare import Subparsers, choice, json, out, value, verb
+from intertwine.terminal.loading import load_pair
+from intertwine.terminal.registered import registered
+from intertwine.terminal.showing import bar, parts, write_and_show
+from intertwine.terminal.splits import add_training_data, training_and_test
 
-_EPILOG = """examples:
-  intertwine stitch zoo:digits-vgg zoo:digits-vgg --weights-a shipped:0 --weights-b shipped:1 --data digits \\
-      --kinds full,group --at all -o stitch.html
-  intertwine stitch zoo:resnet20 zoo:resnet20 --weights-a a.safetensors --weights-b b.safetensors \\
-      --data parquet:test.parquet --train-data parquet:train.parquet --normalize cifar10-legacy \\
-      --augment 4 --flip --at outside --kinds identity,group,rank:4,full
-  intertwine stitch zoo:tiny10 zoo:resnet20 --at relu_3 --at-b layer2.0.relu_1 --kinds full --data ...
-
---at: all, outside (of residual blocks), or comma-separated names and patterns such as 'layer1.*'
-penalty = mean accuracy of A and B minus that of the stitched network, in points
-"""
 _TRAINING = ("epochs", "learning_rate", "alpha", "method", "loss", "seed")
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
-        "stitch",
-        help="how well do the first layers of A serve the last layers of B",
-        description="The stitching penalty at one or all layers, from a closed form and after training.",
-        epilog=f"{_EPILOG}\n{_kinds_help()}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb(subparsers, "stitch", run, "how well do the first layers of A serve the last layers of B",
+        "The stitching penalty at one or all layers, from a closed form and after training.",
+        more=_kinds_help(), input=None)  # fmt: skip
     add_pair_arguments(parser, "the MODEL whose first layers are used", "the MODEL whose last ones are")
-    parser.add_argument("--at", type=any_text, default="all", metavar="LAYER", help="where (default: all)")
-    parser.add_argument("--at-b", type=any_text, metavar="LAYER", help="the layer of B, where it differs")
-    parser.add_argument(
-        "--kinds", type=any_text, default="full,group", metavar="KINDS", help="(default: full,group)"
-    )
-    parser.add_argument(
-        "--skip", choices=["a", "b"], default="a",
-        help="whose skip passes a cut inside a residual block (default: a, eq. E.54)",
-    )  # fmt: skip
+    value(parser, "--at", types.any_text, "LAYER", "where (default: all)", default="all")
+    value(parser, "--at-b", types.any_text, "LAYER", "the layer of B, where it differs")
+    value(parser, "--kinds", types.any_text, "KINDS", "(default: full,group)", default="full,group")
+    choice(parser, "--skip", ["a", "b"],
+        "whose skip passes a cut inside a residual block (default: a, eq. E.54)", default="a")  # fmt: skip
     _add_training(parser)
-    parser.add_argument(
-        "--normalize-b",
-        type=normalization,
-        metavar="HOW",
-        help="normalisation of B's inputs, where it differs",
-    )
-    parser.add_argument("-o", "--out", type=output_path, metavar="FILE", help="write the page here")
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    value(parser, "--normalize-b", types.normalization, "HOW",
+        "normalisation of B's inputs, where it differs")  # fmt: skip
+    out(parser, "FILE", "write the page here")
+    json(parser, "print the numbers as JSON")
     add_device_arguments(parser)
-    add_data_arguments(parser, required=True)
-    parser.set_defaults(run=run, input=None, batch=100)
+    add_data_arguments(parser, required=True, batch=100)
 
 
 def _kinds_help() -> str:
@@ -78,32 +45,19 @@ def _kinds_help() -> str:
 
 
 def _add_training(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--as", dest="manner", choices=["source"],
-        help="train as appendix D.2 of source 002: labels, SGD 1e-3, 20 epochs, random start, batches of 32",
-    )  # fmt: skip
-    parser.add_argument(
-        "--epochs", type=most(100_000, 0), metavar="N", help="0: closed form only (default: 2)"
-    )
-    parser.add_argument(
-        "--learning-rate", type=positive_float, metavar="RATE", help="(default: that of the kind)"
-    )
-    parser.add_argument(
-        "--alpha",
-        type=Checked(alpha),
-        default=0.1,
-        metavar="A",
-        help="of -alpha |P|_2; cv chooses it (default: 0.1)",
-    )
-    parser.add_argument("--method", choices=["birkhoff", "softsort"], default="birkhoff", help="for P")
-    parser.add_argument(
-        "--loss", choices=["distill", "labels"],
-        help="train on the outputs of B, or on labels as in the source (default: distill)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--enough", type=nonnegative_float, default=1.0, metavar="POINTS",
-        help="no training within this many points of the networks on training inputs (default: 1)",
-    )  # fmt: skip
+    choice(parser, "--as", ["source"],
+        "train as appendix D.2 of source 002: labels, SGD 1e-3, 20 epochs, random start, batches of 32",
+        dest="manner")  # fmt: skip
+    value(parser, "--epochs", types.most(100_000, 0), "N", "0: closed form only (default: 2)")
+    value(parser, "--learning-rate", types.positive_float, "RATE", "(default: that of the kind)")
+    value(parser, "--alpha", types.Checked(alpha), "A", "of -alpha |P|_2; cv chooses it (default: 0.1)",
+        default=0.1)  # fmt: skip
+    choice(parser, "--method", ["birkhoff", "softsort"], "for P", default="birkhoff")
+    choice(parser, "--loss", ["distill", "labels"],
+        "train on the outputs of B, or on labels as in the source (default: distill)")  # fmt: skip
+    value(parser, "--enough", types.nonnegative_float, "POINTS",
+        "no training within this many points of the networks on training inputs (default: 1)",
+        default=1.0)  # fmt: skip
     add_training_data(parser)
 
 

@@ -3,43 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from intertwine.cli.arguments import input_path, output_path
-from intertwine.cli.runs import add_backend_arguments, progress_notes
-from intertwine.cli.showing import show, write_page
-
-_EPILOG = """examples:
-  intertwine sweep sweep.yml -o out --jobs 2
-  intertwine sweep sweep.yml -o /shared/out --backend ray
-
-SWEEP.yml says what to train and what to ask of the trained networks:
-  data: digits
-  train: {models: [digits-vgg, mlp], seeds: 0-3, recipe: digits}
-  compare: {measures: [cka, procrustes-grelu], pairs: same, inputs: 500, shards: 2}
-  merge: {betas: [0.1, 0.2], inputs: 500}
-
-A finished task never runs again, so the same command goes on after an interruption and, after a change, runs
-only what changed. DIR/table.parquet holds one number a row. With --backend ray, RAY_ADDRESS names a running
-cluster (DIR must be visible to every machine); without it a local one is started.
-"""
+from intertwine.terminal import types
+from intertwine.terminal.declare import Subparsers, out, value, verb
+from intertwine.terminal.runs import add_backend_arguments, progress_notes
+from intertwine.terminal.showing import show, write_page
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser(
-        "sweep",
-        help="train, compare and merge many networks; results in one table",
-        description="Run the tasks of SWEEP.yml that are not done and write DIR/table.parquet.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("sweep", type=input_path, metavar="SWEEP.yml", help="what to run")
-    parser.add_argument(
-        "-o", "--out", type=output_path, metavar="DIR", required=True, help="results and table"
-    )
+    parser = verb(subparsers, "sweep", run, "train, compare and merge many networks; results in one table",
+        "Run the tasks of SWEEP.yml that are not done and write DIR/table.parquet.")  # fmt: skip
+    value(parser, "sweep", types.input_path, "SWEEP.yml", "what to run")
+    out(parser, "DIR", "results and table", required=True)
     add_backend_arguments(parser)
-    parser.add_argument("--page", type=output_path, metavar="FILE.html", help="write a page here")
-    parser.set_defaults(run=run)
+    value(parser, "--page", types.output_path, "FILE.html", "write a page here")
 
 
 def run(args: argparse.Namespace) -> int | None:

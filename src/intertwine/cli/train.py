@@ -4,82 +4,37 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import Any
 
-from intertwine.cli.arguments import (
-    any_seed,
-    any_text,
-    memory,
-    model_spec,
-    output_path,
-    parse_device,
-    processes,
-    side,
-)
-from intertwine.cli.registered import registered
-from intertwine.cli.runs import add_training_data_arguments, progress_line
-from intertwine.cli.showing import show, write_page
+from intertwine.terminal import types
+from intertwine.terminal.declare import Subparsers, json, out, value, verb
+from intertwine.terminal.loading import parse_device
+from intertwine.terminal.runs import add_training_data_arguments, progress_line
+from intertwine.terminal.showing import show, write_page
 
 _OPTIONS = (
     "out", "train_data", "train_limit", "normalize", "size", "memory", "classes", "seed", "device", "devices",
     "threads",
 )  # fmt: skip
-_EPILOG = """examples:
-  intertwine train digits-vgg --data digits --recipe digits -o runs/digits
-  intertwine train resnet20 --data cifar10:DIR --recipe fast -o runs/resnet20 --seed 1
-  intertwine train zoo:vgg16 --data parquet:DIR --recipe ifm -o runs/vgg16
-
-The same command goes on with a run that was interrupted. RUN holds model.safetensors (the result),
-metrics.jsonl, checkpoints/ at the epochs that the recipe names, and TensorBoard events where it is installed.
-
-recipes in the package: digits, fast, godfrey, ifm, lenet-genni; docs/train.md explains the file format
-
-MODELS  NAME                     short for zoo:NAME; classes and channels follow the data
-
-DATAS  cifar10[:DIR]            DIR/train.parquet and DIR/test.parquet, as is parquet:DIR
-"""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb."""
-    epilog = _EPILOG.replace("MODELS", registered()["model_help"])
-    epilog = epilog.replace("DATAS", registered()["data_help"])
-    parser = subparsers.add_parser(
-        "train",
-        help="train a model by a recipe; the same command resumes",
-        description="Train MODEL on DATA by a recipe and write everything to RUN.",
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "model", type=model_spec, metavar="MODEL", help="NAME of the zoo, or any MODEL, see below"
-    )
+    parser = verb(subparsers, "train", run, "train a model by a recipe; the same command resumes",
+        "Train MODEL on DATA by a recipe and write everything to RUN.")  # fmt: skip
+    value(parser, "model", types.model_spec, "MODEL", "NAME of the zoo, or any MODEL, see below")
     add_training_data_arguments(parser)
-    parser.add_argument("--size", type=side, metavar="N", help="resize and crop image files to NxN")
-    parser.add_argument(
-        "--memory", type=memory, metavar="BYTES",
-        help="images that would take more are read from their files, batch by batch (default: half of the "
-        "machine's)",
-    )  # fmt: skip
-    parser.add_argument(
-        "-o", "--out", type=output_path, metavar="RUN", required=True, help="the folder of the run"
-    )
-    parser.add_argument(
-        "--seed",
-        type=any_seed,
-        default=0,
-        metavar="N",
-        help="initial weights, order, augmentation (default: 0)",
-    )
-    parser.add_argument(
-        "--devices", type=processes, default=1, metavar="N", help="processes, one a device (default: 1)"
-    )
-    parser.add_argument(
-        "--device", type=any_text, default="cpu", metavar="DEV", help="cpu, cuda, cuda:1 (default: cpu)"
-    )
-    parser.add_argument("--threads", type=processes, metavar="N", help="CPU threads (1: bit-equal runs)")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--page", type=output_path, metavar="FILE.html", help="write a page here")
-    parser.set_defaults(run=run)
+    value(parser, "--size", types.side, "N", "resize and crop image files to NxN")
+    value(parser, "--memory", types.memory, "BYTES", "images that would take more are read from their files, "
+        "batch by batch (default: half of the machine's)")  # fmt: skip
+    out(parser, "RUN", "the folder of the run", required=True)
+    value(parser, "--seed", types.any_seed, "N", "initial weights, order, augmentation (default: 0)",
+        default=0)  # fmt: skip
+    value(parser, "--devices", types.processes, "N", "processes, one a device (default: 1)", default=1)
+    value(parser, "--device", types.any_text, "DEV", "cpu, cuda, cuda:1 (default: cpu)", default="cpu")
+    value(parser, "--threads", types.processes, "N", "CPU threads (1: bit-equal runs)")
+    json(parser, "print the result as JSON")
+    value(parser, "--page", types.output_path, "FILE.html", "write a page here")
 
 
 def run(args: argparse.Namespace) -> int | None:

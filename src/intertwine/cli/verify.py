@@ -5,42 +5,29 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-EXAMPLES = """\
-examples:
-  intertwine verify zoo:resnet20
-  intertwine verify timm:convnext_tiny --json
-  intertwine verify my_model.py:build --weights model.safetensors --input 1x3x64x64
-
-Exit code 0 if the output stays the same to 1e-10 (float64), 1 if it does not.
-"""
+from intertwine.terminal.declare import json, out, value, verb
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare the arguments."""
-    from intertwine.cli.arguments import add_model_arguments, most
+    from intertwine.terminal import types
+    from intertwine.terminal.arguments import add_model_arguments
 
-    parser = subparsers.add_parser(
-        "verify",
-        help="prove the inferred symmetries by acting with them",
-        description="Act with random elements of the whole group on the weights and compare the outputs.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = verb(subparsers, "verify", run, "prove the inferred symmetries by acting with them",
+        "Act with random elements of the whole group on the weights and compare the outputs.")  # fmt: skip
     add_model_arguments(parser)
-    parser.add_argument(
-        "--samples", type=most(10_000), default=1, metavar="N", help="group elements to try (default: 1)"
-    )
-    parser.add_argument("--json", action="store_true", help="print plain data")
-    parser.set_defaults(run=run)
+    value(parser, "--samples", types.most(10_000), "N", "group elements to try (default: 1)", default=1)
+    out(parser, "FILE", "write the page here (.html)")
+    json(parser, "print plain data")
 
 
 def run(args: argparse.Namespace) -> int:
     """Verify and print; 1 if a claimed symmetry does not hold."""
     from intertwine import verify
-    from intertwine.cli.arguments import load_model
-    from intertwine.cli.showing import show
+    from intertwine.terminal.loading import load_model
+    from intertwine.terminal.showing import write_and_show
 
     source = load_model(args)
     report = verify(source.model, source.example, kwargs=source.kwargs, seed=args.seed, samples=args.samples)
-    show(args, report)
+    write_and_show(args, report, {"model": source.name})
     return 0 if report.exact else 1

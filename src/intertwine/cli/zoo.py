@@ -5,58 +5,34 @@ from __future__ import annotations
 import argparse
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from intertwine.cli.arguments import any_text, model_spec, output_path
-from intertwine.cli.registered import registered
-from intertwine.cli.runs import add_backend_arguments, add_training_data_arguments, progress_notes
-from intertwine.cli.showing import show
+from intertwine.terminal import types
+from intertwine.terminal.declare import Subparsers, json, out, several, value, verb
+from intertwine.terminal.runs import add_backend_arguments, add_training_data_arguments, progress_notes
+from intertwine.terminal.showing import show
 
 if TYPE_CHECKING:
     from intertwine.sweeping import Sweep
 
-_EPILOG = """examples:
-  intertwine zoo list
-  intertwine zoo train digits-vgg --seeds 0-9 --data digits --recipe digits -o zoo
-  intertwine zoo train myrtle --seeds 0-99 --data cifar10:DIR --recipe godfrey -o zoo --backend ray
 
-DIR gets MODEL-seedN.safetensors for every seed, table.parquet with every epoch, and results/. The same
-command goes on after an interruption; more seeds train only the new ones.
-
-DATAS  cifar10[:DIR]            DIR/train.parquet and DIR/test.parquet, as is parquet:DIR
-"""
-
-
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Any]) -> None:
     """Declare the verb and its two commands."""
-    epilog = _EPILOG.replace("DATAS", registered()["data_help"])
-    form = argparse.RawDescriptionHelpFormatter
-    parser = subparsers.add_parser(
-        "zoo", help="list the nets of the sources, train many seeds", epilog=epilog, formatter_class=form
-    )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    listing = commands.add_parser("list", help="the nets by name")
-    listing.add_argument("--json", action="store_true", help="print JSON")
-    listing.set_defaults(run=run_list)
-    training = commands.add_parser(
-        "train", help="train one net with many seeds", epilog=epilog, formatter_class=form
-    )
-    training.add_argument("model", type=model_spec, metavar="MODEL", help="NAME of the zoo, or any MODEL")
-    training.add_argument(
-        "--seeds", type=any_text, default="0", metavar="SEEDS", help="0-99, 7 or 0-2,5 (default: 0)"
-    )
+    commands = several(subparsers, "zoo", "list the nets of the sources, train many seeds")
+    listing = verb(commands, "list", run_list, "the nets by name", text="zoo")
+    json(listing, "print JSON")
+    training = verb(commands, "train", run_train, "train one net with many seeds", text="zoo")
+    value(training, "model", types.model_spec, "MODEL", "NAME of the zoo, or any MODEL")
+    value(training, "--seeds", types.any_text, "SEEDS", "0-99, 7 or 0-2,5 (default: 0)", default="0")
     add_training_data_arguments(training)
-    training.add_argument(
-        "-o", "--out", type=output_path, metavar="DIR", required=True, help="weights, results and table"
-    )
+    out(training, "DIR", "weights, results and table", required=True)
     add_backend_arguments(training)
-    training.set_defaults(run=run_train)
 
 
 def run_list(args: argparse.Namespace) -> int | None:
     """Names, inputs and one line about each net."""
     from intertwine import zoo
-    from intertwine.cli.output import print_json, print_table
+    from intertwine.terminal.output import print_json, print_table
 
     entries = [zoo.entry(name) for name in zoo.names()]
     if args.json:

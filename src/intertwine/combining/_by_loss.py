@@ -23,6 +23,7 @@ from intertwine.data.batches import arguments, count_rows
 from intertwine.data.evaluation import logits_of
 from intertwine.graph.export import eval_copy
 from intertwine.merging.repair import norms_of
+from intertwine.progress import Progress
 from intertwine.symmetry import Element, Symmetry, act
 
 STEPS = 300
@@ -43,7 +44,7 @@ def learn_elements(
     learning_rate: float = RATE,
     permute: bool = False,
     seed: int = 0,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Element, ...]:
     """The best elements on the way, those that were given among them; permute: channels may change places.
 
@@ -88,7 +89,7 @@ def learn_elements(
         if step % LOOK and step != steps:
             continue
         if progress is not None:
-            progress(f"alignment by loss, step {step} of {steps}")
+            progress(step, steps, "alignment by loss")
         if (now := _value(loss, held)) < best:
             moved = (f.element() @ e for f, e in zip(frees, elements[1:], strict=True))
             best, kept = now, (elements[0], *moved)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -17,7 +17,7 @@ from intertwine.combining._by_loss import STEPS, learn_elements
 from intertwine.combining._calibrate import calibrated
 from intertwine.combining._distil import Teachers, distilled, scores_of, teachers
 from intertwine.combining._join import HEADS, Heads
-from intertwine.combining._layerwise import RIDGE, solved
+from intertwine.combining._layerwise import solved
 from intertwine.combining._lockstep import cut
 from intertwine.combining._methods import METHODS, Settings, floats
 from intertwine.combining._result import Combination, CombineStage
@@ -27,11 +27,12 @@ from intertwine.combining._widths import differ_in_width, equal_widths
 from intertwine.combining._worth import Worth
 from intertwine.combining._zip import zipped
 from intertwine.data.batches import Batches, arguments, count_rows
-from intertwine.errors import DataError, InputError
+from intertwine.errors import DataError, InputError, ModelError
 from intertwine.graph.export import check_values
 from intertwine.merging import fold as fold_norms
 from intertwine.merging.repair import norms_of
 from intertwine.orbit.same_graph import assert_same_ops, assert_same_shapes, exported
+from intertwine.progress import Progress
 from intertwine.symmetry import Element, Symmetry, act, trace
 
 Align = Literal["weights", "activations", "loss", "none"]
@@ -55,19 +56,20 @@ def combine(
     scale: float = 1.0,
     density: float = 0.2,
     train_limit: int = 2000,
-    ridge: float = RIDGE,
+    ridge: float | None = None,
     steps: int = STEPS,
     permute: bool = False,
     epochs: int = 0,
     learning_rate: float = 1e-3,
+    flip: bool = False,
     fold: bool = False,
     heads: Heads | None = None,
     target_params: float | None = None,
-    calibrate: bool | None = None,
+    calibrate: bool = False,
     symmetry: Symmetry | None = None,
     names: Sequence[str] | None = None,
     seed: int = 0,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Combination:
     """One network that does what all of `models` do.
 
@@ -78,11 +80,13 @@ def combine(
     are not moved); "loss" goes on from there with `steps` steps on the outputs of the average, and with
     permute channels may change places on the way. repair: what is done about the average's statistics
     (default: least-squares for layerwise, else reset). shares: how much of each, normalised to sum 1.
-    epochs: passes over the inputs in which the combined network learns the models' mean outputs. fold: of
+    ridge: pull towards the average (default: for each layer what errs least on inputs that are left out).
+    epochs: passes over the inputs in which the combined network learns the models' mean outputs. flip: the
+    inputs are images, and their mirror images serve as inputs too; the labels of neither are read. fold: of
     pre-norm networks, move the gains of norms into the weights that read them first, so that the stream can
     be rotated; the result is a folded network. base, scale, density: for task and ties. calibrate: one
-    factor for the outputs, taken for class scores, so that the network is as sure as it may be (default:
-    with layerwise and zip). Networks of unequal widths are widened first.
+    factor for the outputs, so that the network is as sure as it may be. calibrate, epochs and align="loss"
+    take outputs for class scores. Networks of unequal widths are widened first.
 
     how="zip": networks of any widths, or of several tasks. heads: "one" output for all, or "each" keeps its
     own, side by side (default where their numbers differ; data is then a list, one for each network).
@@ -101,6 +105,8 @@ def combine(
     if target_params is not None and how != "zip":
         raise InputError(f"target_params is not of how={how!r}", do="use how='zip'")
     run = _Run(models, data, train_data, how, align, repair, shares, names, train_limit, heads, progress)
+    if flip:
+        run.flip()
     if fold:
         run.fold()
     settings = Settings(run.shares, base, None, scale, density, seed=seed)
@@ -115,7 +121,7 @@ def combine(
         run.move_by_loss(steps, permute, seed)
         run.average(settings)
         run.mend(ridge, seed)
-    if calibrate or (calibrate is None and how in ("layerwise", "zip")):
+    if calibrate:
         run.calibrate()
     if epochs:
         run.learn(epochs, learning_rate, seed)
@@ -137,7 +143,7 @@ class _Run:
         names: Sequence[str] | None,
         train_limit: int,
         heads: Heads | None,
-        progress: Callable[[str], None] | None,
+        progress: Progress | None,
     ) -> None:
         _choice("how", how, HOW)
         if how == "zip" and (align is not None or repair is not None):
@@ -151,9 +157,13 @@ class _Run:
             raise InputError("one model is combined already", do="give at least two models")
         for model in self.models:
             check_values(model)
+        if len({frozenset(p.dtype for p in model.parameters()) for model in self.models}) > 1:
+            raise ModelError("the models are in different precisions", do="call float() on all of them first")
         self.names = list(names or (f"model {k + 1}" for k in range(len(models))))
+        if len(self.names) != len(models):
+            raise InputError(f"{len(self.names)} names for {len(models)} models", do="give each its own")
         self.shares = _shares(shares, len(models))
-        self.say = progress or (lambda _: None)
+        self.progress = progress
         self.clock, self.notes, self.stages = time.perf_counter(), list[str](), list[CombineStage]()
         source = train_data if train_data is not None else data
         self.train: Any = None
@@ -176,13 +186,20 @@ class _Run:
         self.elements: tuple[Element, ...] = ()
         self.model = self.models[0]
 
+    def say(self, what: str) -> None:
+        """A stage begins; how much there is to do in it is not known yet."""
+        if self.progress is not None:
+            self.progress(0, 0, what)
+
     def _heads(self, given: Heads | None) -> Heads:
+        if given is not None:
+            _choice("heads", given, HEADS)
         if self.how != "zip":
             if given == "each":
                 raise InputError(f"heads='each' is not of how={self.how!r}", do="use how='zip'")
             return "one"
         if given is not None:
-            return cast(Heads, _choice("heads", given, HEADS))
+            return given
         return "one" if len({self._outputs(m) for m in self.models}) == 1 else "each"
 
     def _outputs(self, model: nn.Module) -> int:
@@ -196,6 +213,13 @@ class _Run:
             self.models = equal_widths(self.models, arguments(cut(self.train, 2)))
             self.notes.append("unequal widths: narrower networks were widened, exactly, before all else")
         assert_same_shapes(self.models)
+
+    def flip(self) -> None:
+        """Mirror images beside the images, pair by pair."""
+        self._need_inputs("flip")
+        if not isinstance(self.train, torch.Tensor) or self.train.dim() != 4:
+            raise DataError("flip mirrors images, and the inputs are none", do="leave flip out")
+        self.train = torch.stack([self.train, self.train.flip(-1)], 1).flatten(0, 1)
 
     def fold(self) -> None:
         """Plain norms in every network; what they compute does not change."""
@@ -248,7 +272,7 @@ class _Run:
             return
         elements = learn_elements(
             self.models, self.elements, self.found, self.shares, self.train, steps=steps, permute=permute,
-            seed=seed, progress=self.say,
+            seed=seed, progress=self.progress,
         )  # fmt: skip
         self._place(elements)
 
@@ -275,7 +299,7 @@ class _Run:
         if self.repair != "none" and self.worth:
             self.stages.append(self.worth.stage("averaged", self.model))
 
-    def mend(self, ridge: float, seed: int) -> None:
+    def mend(self, ridge: float | None, seed: int) -> None:
         """Statistics of the average, or all of its layers."""
         self.say(f"repair: {self.repair}")
         if self.repair == "none" or (self.repair == "reset" and not norms_of(self.model)):
@@ -288,7 +312,7 @@ class _Run:
         else:
             self.model = solved(
                 self.moved, self.model, self.shares, self.train, ridge=ridge, seed=seed,
-                progress=lambda: self.say("layers"),
+                progress=self.progress,
             )  # fmt: skip
 
     def calibrate(self) -> None:
@@ -306,7 +330,7 @@ class _Run:
             self.stages.append(self.worth.stage("combined, not learned", self.model))
         self.model = distilled(
             self.model, self._taught(), self.train, epochs=epochs, learning_rate=learning_rate, seed=seed,
-            progress=self.say,
+            progress=self.progress,
         )  # fmt: skip
 
     def result(self) -> Combination:

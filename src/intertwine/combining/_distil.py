@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ from torch.nn import functional as F
 
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.data.evaluation import logits_of
+from intertwine.errors import DataError
+from intertwine.progress import Progress
 
 BATCH = 100
 
@@ -51,6 +53,12 @@ def teachers(
             parts.append(torch.cat(outputs, -1).cpu())
         else:
             parts.append(torch.stack([s * y for s, y in zip(shares, outputs, strict=True)]).sum(0).cpu())
+    if min(widths) < 2:
+        raise DataError(
+            "the networks have a single output, which is no class score",
+            so="how far two of them differ cannot be told by their softmax",
+            do="leave out calibrate, epochs and align by loss",
+        )
     return Teachers(torch.cat(parts), tuple(widths))
 
 
@@ -62,7 +70,7 @@ def distilled(
     epochs: int,
     learning_rate: float = 1e-3,
     seed: int = 0,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> nn.Module:
     """A copy of `model` that was trained for `epochs` passes over the inputs."""
     student = copy.deepcopy(model).eval()
@@ -80,7 +88,7 @@ def distilled(
             optimizer.step()
             schedule.step()
         if progress is not None:
-            progress(f"epoch {epoch + 1} of {epochs}")
+            progress(epoch + 1, epochs, "epochs")
     student.zero_grad()
     for old, new in zip(model.parameters(), student.parameters(), strict=True):
         new.requires_grad_(old.requires_grad)

@@ -1,13 +1,14 @@
 """Solve for the layer that makes both: weights of a combined network, layer by layer, by least squares.
 
-    W = argmin  sum |W h - t|^2 + lambda |W - W_0|^2
+    W = argmin  E |W h - t|^2 + r m |W - W_0|^2        (m and the choice of r: `_normal`)
 
 h is what the layer reads in the combined network (its layers before are solved already), W_0 the average of
 the networks' weights, and t what the layer should make: the average over the networks of the value after
 its norm and after the sum that it goes into, less what the combined network has there of its own. So an
 error of earlier layers is made up for by the next one that writes to the same stream. Before a rectifier
 the average is taken half before and half after it, where any network is active. Batch norms get the
-statistics that follow from the same sums. No labels.
+statistics that follow from the same sums. Where a norm and no sum follows, most of the covariance that
+least squares takes away is given back: what is lost in one layer is lost for all later ones. No labels.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ import torch
 from torch import Tensor, fx, nn
 
 from intertwine.combining._lockstep import Leaves, Lockstep, cut, whole_batches
+from intertwine.combining._normal import LEFT_OUT, Spread, Sums, best_pull
 from intertwine.combining._rows import SolvableLayer, chosen_rows, find_layer
 from intertwine.data.batches import arguments, count_rows
 from intertwine.graph.export import Traced, export
+from intertwine.progress import Progress, counted
 from intertwine.rules import facts
 
-RIDGE = 1e-2
+Columns = Callable[[fx.Node, int], Tensor]  # of a node in one network: (rows, channels)
+RIDGE = 1e-2  # where there are too few inputs to leave some out
+SPREAD = 0.7  # of the covariance that least squares takes away, how much is given back
 ROWS = 120_000  # of a layer, drawn evenly from all batches
 RECTIFIED = 0.5  # share of the average after a rectifier in what the layer before it should make
 
@@ -36,9 +41,9 @@ def solved(
     shares: Sequence[float],
     inputs: Any,
     *,
-    ridge: float = RIDGE,
+    ridge: float | None = None,
     seed: int = 0,
-    progress: Callable[[], None] | None = None,
+    progress: Progress | None = None,
 ) -> nn.Module:
     """The average `start` of aligned models, every layer of it solved for on the inputs."""
     batches = whole_batches(inputs)
@@ -60,15 +65,17 @@ class Layerwise:
         shares: Sequence[float],
         batches: Sequence[Leaves],
         *,
-        ridge: float = RIDGE,
+        ridge: float | None = None,
         rows: int = ROWS,
         seed: int = 0,
-        progress: Callable[[], None] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.model = copy.deepcopy(start).eval()
         self.run = Lockstep(traced, [*models, self.model], batches)
         self.ends, self.own = range(len(models)), len(models)
-        self.shares, self.ridge, self.progress = shares, ridge, progress
+        self.shares, self.ridge = shares, ridge
+        layers = sum(find_layer(node, traced.weights) is not None for node in traced.graph.nodes)
+        self.advance = counted(progress, layers, "layers")
         self.rows = max(1, rows // len(batches))
         self.generator = torch.Generator().manual_seed(seed)
 
@@ -82,41 +89,57 @@ class Layerwise:
         layer = find_layer(node, self.run.traced.weights)
         if layer is not None:
             self._fit(layer, Chain(node, self.run.env))
-            if self.progress is not None:
-                self.progress()
+            if self.advance is not None:
+                self.advance(1)
         elif (
             facts(node).statistics is not None and find_layer(_source(node), self.run.traced.weights) is None
         ):
             self._measure(node)
 
     def _fit(self, layer: SolvableLayer, chain: Chain) -> None:
-        run = self.run
         for net in self.ends:
             for node in chain.nodes:
-                run.run(node, net)
-        sums = Sums()
-        for k in range(len(run.batches)):
-            goal = layer.columns(self._goal(chain, k))
-            rows = layer.rows(run.env[layer.source][self.own][k])
-            pick = chosen_rows(len(goal), self.rows, self.generator)
-            sums.add(rows if pick is None else rows[:, pick], goal if pick is None else goal[pick])
+                self.run.run(node, net)
+        fit, left_out, deviation = self._sums(layer, chain)
+        sums, before = fit + left_out, self._average(layer, chain.norm)
         free = chain.norm is not None or layer.bias is not None
-        matrix, shift = sums.solve(self._average(layer, chain.norm), self.ridge, centred=free)
+        ridge = self.ridge
+        if ridge is None:
+            ridge = best_pull(fit, left_out, before, centred=free) if left_out.count else RIDGE
+        matrix = sums.solve(before, ridge, centred=free)
+        if chain.norm is not None and chain.beside is None:
+            matrix = (1 - SPREAD) * matrix + SPREAD * sums.spread_out(matrix)
         weight = self._weight(layer.weight)
         weight.copy_(matrix.reshape(weight.shape))
         if layer.bias is not None:
+            shift = sums.shift(matrix)  # which a norm takes away again
             self._weight(layer.bias).copy_(shift if chain.norm is None else torch.zeros_like(shift))
         if chain.norm is not None:
-            self._set_norm(chain, sums, matrix)
+            self._set_norm(chain, sums, matrix, deviation)
 
-    def _goal(self, chain: Chain, batch: int) -> Tensor:
-        """What the layer (and the norm after it) should make on one batch."""
-        values = [self.run.env[chain.end][net][batch] for net in self.ends]
+    def _sums(self, layer: SolvableLayer, chain: Chain) -> tuple[Sums, Sums, Tensor]:
+        """Of most batches, of those left out, and the deviation of every channel in the networks."""
+        run, parts, spread = self.run, (Sums(), Sums()), [Spread() for _ in self.ends]
+        for k in range(len(run.batches)):
+            pick = chosen_rows(layer.count(run.env[chain.made][0][k]), self.rows, self.generator)
+
+            def columns(node: fx.Node, net: int, k: int = k, pick: Tensor | None = pick) -> Tensor:
+                return layer.columns(run.env[node][net][k], pick)
+
+            rows = layer.rows(run.env[layer.source][self.own][k], pick)
+            parts[k % LEFT_OUT == LEFT_OUT - 1].add(rows, self._goal(chain, columns))
+            for net in self.ends:
+                spread[net].add(columns(chain.made, net))
+        return *parts, self._mean([each.deviation() for each in spread])
+
+    def _goal(self, chain: Chain, columns: Columns) -> Tensor:
+        """What the layer (and the norm after it) should make, as rows."""
+        values = [columns(chain.end, net) for net in self.ends]
         goal = self._mean(values)
         if chain.rectified:
             after = self._mean([v.relu() for v in values])
             goal = torch.where(after > 0, (1 - RECTIFIED) * goal + RECTIFIED * after, goal)
-        return goal if chain.beside is None else goal - self.run.env[chain.beside][self.own][batch]
+        return goal if chain.beside is None else goal - columns(chain.beside, self.own)
 
     def _mean(self, values: Sequence[Tensor]) -> Tensor:
         return torch.stack([share * v for share, v in zip(self.shares, values, strict=True)]).sum(0)
@@ -142,7 +165,7 @@ class Layerwise:
             found.append(weight)
         return layer.matrix(self._mean(found))
 
-    def _set_norm(self, chain: Chain, sums: Sums, matrix: Tensor) -> None:
+    def _set_norm(self, chain: Chain, sums: Sums, matrix: Tensor, deviation: Tensor) -> None:
         """Statistics of what the solved layer makes; gain and shift give back what was asked for.
 
         A fit is smaller than its goal. Before a sum that is right; elsewhere the deviation of the networks is
@@ -154,22 +177,11 @@ class Layerwise:
         assert mean is not None and variance is not None
         mean.copy_(first)
         variance.copy_(second)
-        wanted = (second + _eps(chain.norm)).sqrt() if chain.beside is not None else self._deviation(chain)
+        wanted = (second + _eps(chain.norm)).sqrt() if chain.beside is not None else deviation
         if gain is not None:
             gain.copy_(wanted)
         if shift is not None:
             shift.copy_(sums.goal_mean())
-
-    def _deviation(self, chain: Chain) -> Tensor:
-        """The mean over networks of the deviation of every channel after the norm."""
-        assert chain.made is not None
-        found = []
-        for net in self.ends:
-            values = [v.movedim(1, -1).flatten(0, -2).double() for v in self.run.env[chain.made][net]]
-            first = torch.stack([v.mean(0) for v in values]).mean(0)
-            second = torch.stack([v.square().mean(0) for v in values]).mean(0)
-            found.append((second - first.square()).clamp_min(0).sqrt())
-        return self._mean(found)
 
     def _measure(self, norm: fx.Node) -> None:
         """Statistics of a norm that no solved layer stands before."""
@@ -215,46 +227,6 @@ def _makes(node: fx.Node | None, numbers: tuple[float, ...], result: float) -> b
     if node is None or not callable(node.target) or len(node.args) != len(numbers):
         return False
     return bool(node.target(*(torch.tensor(x) for x in numbers)) == result)
-
-
-class Sums:
-    """The normal equations of one layer, in float64: moments of its rows and of what it should make."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.parts: list[Tensor] = []
-
-    def add(self, rows: Tensor, goal: Tensor) -> None:
-        """rows: (groups, n, inputs); goal: (n, outputs)."""
-        split = goal.reshape(len(goal), len(rows), -1).movedim(1, 0)
-        terms = [rows.mT @ rows, split.mT @ rows, rows.sum(1), split.sum(1)]
-        new = [t.double() for t in terms]
-        self.parts = [a + b for a, b in zip(self.parts, new, strict=True)] if self.parts else new
-        self.count += len(goal)
-
-    def solve(self, before: Tensor, ridge: float, *, centred: bool) -> tuple[Tensor, Tensor]:
-        """(outputs, inputs of a group) and the constant; ridge: relative to the rows' mean square."""
-        gram, cross, mean, goal = (part / self.count for part in self.parts)
-        if centred:
-            gram = gram - mean[:, :, None] * mean[:, None, :]
-            cross = cross - goal[:, :, None] * mean[:, None, :]
-        pull = (ridge * gram.diagonal(dim1=1, dim2=2).mean(1)).clamp_min(1e-12)[:, None, None]
-        gram = gram + pull * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-        matrix = torch.linalg.solve(gram, (cross + pull * before.to(gram)).mT).mT
-        shift = goal - (matrix @ mean[:, :, None]).squeeze(-1)
-        return matrix.flatten(0, 1), shift.reshape(-1)
-
-    def output_moments(self, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of what a matrix makes of the rows."""
-        gram, _, mean, _ = (part / self.count for part in self.parts)
-        grouped = matrix.reshape(len(gram), -1, matrix.shape[-1])
-        covariance = gram - mean[:, :, None] * mean[:, None, :]
-        first = (grouped @ mean[:, :, None]).reshape(-1)
-        return first, torch.einsum("goi,gij,goj->go", grouped, covariance, grouped).clamp_min(0).reshape(-1)
-
-    def goal_mean(self) -> Tensor:
-        """The mean of what is asked for."""
-        return (self.parts[3] / self.count).reshape(-1)
 
 
 def _only(node: fx.Node) -> fx.Node | None:

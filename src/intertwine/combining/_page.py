@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from intertwine.pages.page import Page
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from intertwine.combining._result import Combination
+    from intertwine.combining._result import Combination, CombineStage
 
 
-def combine_page(result: Combination) -> Page:
-    """What was done, a table and a picture of what every stage is worth, and what each element moved."""
+def combine_page(result: Combination, facts: Mapping[str, Any]) -> Page:
+    """What every stage is worth as a picture and a table, what each element moved, what was done."""
     page = Page("Several networks into one")
     page.finding(finding(result))
     page.facts(
         {
-            "how": result.how, "aligned by": result.align, "repair": result.repair,
+            **facts, "how": result.how, "aligned by": result.align, "repair": result.repair,
             "shares": ", ".join(f"{s:g}" for s in result.shares), "unlabelled inputs": result.inputs,
             "seconds": result.seconds, **({"note": "; ".join(result.notes)} if result.notes else {}),
         }
     )  # fmt: skip
     page.section("What it is worth", "The networks that were given, then the combined one as it came about.")
     table = result.tables()[0]
-    page.table(list(table.columns), [list(row) for row in table.rows])
     if result.after.accuracy is not None:
-        page.figure(stage_figure(result), "Accuracy of every stage.")
+        page.figure(stage_figure(result), "Accuracy of every stage, with 95 % intervals.")
+    page.table(list(table.columns), [list(row) for row in table.rows])
     page.section("What was moved", "Symmetries of the networks: they change no function, only the average.")
     page.table(
         ["network", "element"],
@@ -43,10 +44,13 @@ def finding(result: Combination) -> str:
     """What came out, in one sentence."""
     if result.after.accuracy is None:
         return f"{len(result.shares)} networks are one; without labelled data nobody knows what it is worth."
-    ends = ", ".join(f"{s.accuracy:.2%}" for s in result.before)
-    return (
-        f"The combined network has an accuracy of {result.after.accuracy:.2%}, those it was made of {ends}."
-    )
+    ends = ", ".join(_accuracy(stage) for stage in result.before)
+    return f"The combined network has an accuracy of {_accuracy(result.after)}, those it was made of {ends}."
+
+
+def _accuracy(stage: CombineStage) -> str:
+    within = "" if stage.error is None else f" +- {stage.error:.2%}"
+    return f"{stage.accuracy:.2%}{within}"
 
 
 def stage_figure(result: Combination) -> Figure:
@@ -56,6 +60,7 @@ def stage_figure(result: Combination) -> Figure:
     given = len(result.before)
     colours = ["#8a94a3" if k < given else "#2f6fde" for k in range(len(result.stages))]
     names, values = [s.name for s in result.stages], [s.accuracy for s in result.stages]
-    figure = go.Figure(go.Bar(x=names, y=values, marker={"color": colours}))
+    errors = {"type": "data", "array": [s.error or 0.0 for s in result.stages], "color": "#8a94a3"}
+    figure = go.Figure(go.Bar(x=names, y=values, marker={"color": colours}, error_y=errors))
     frame = {"template": "plotly_white", "height": 380, "margin": {"l": 60, "r": 20, "t": 30, "b": 60}}
-    return figure.update_layout(yaxis_title="accuracy", yaxis_range=[0, 1], **frame)
+    return figure.update_layout(yaxis_title="accuracy", yaxis_range=[0, 1.02], **frame)

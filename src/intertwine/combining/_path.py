@@ -72,13 +72,13 @@ def interpolate(
         raise InputError("one model makes no line", do="give two or more models")
     calibration = data if train_data is None else train_data
     call = _call(inputs, kwargs, data)
-    if (by == "loss" or fold) and not stages:
-        raise InputError(f"{'fold' if fold else 'by loss'} is of the stages of combine", do="give stages too")
     path = _Path(list(models), data, calibration, call, points, progress)
     if stages:
         path.stages(by, fold, symmetry, seed)
+    elif by == "loss" or fold:
+        raise InputError(f"{'fold' if fold else 'by loss'} is of the stages of combine", do="give stages too")
     else:
-        path.ways(align, by, repair, symmetry, seed)  # type: ignore[arg-type]
+        path.ways(align, by, repair, symmetry, seed)
     return Interpolation(tuple(path.curves), path.layers)
 
 
@@ -174,7 +174,7 @@ def align_models(
     models: Sequence[nn.Module], inputs: Any, by: PathBy, symmetry: Symmetry, *, seed: int = 0
 ) -> list[nn.Module]:
     """All of them brought onto each other, as `combine` does it with equal shares."""
-    closed: AllBy = "activations" if by in ("loss", "both") else by  # type: ignore[assignment]
+    closed: AllBy = "weights" if by == "weights" else "activations"
     elements = align_all(models, symmetry, by=closed, data=inputs, limit=None, seed=seed)
     if by == "loss":
         shares = [1 / len(models)] * len(models)

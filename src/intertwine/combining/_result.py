@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CombineStage:
-    """name: a model, or what had been done. accuracy in [0, 1], loss in nats; None without labels.
+    """name: a model, or what had been done. accuracy in [0, 1], loss in nats; None without labels. error:
+    half the width of the accuracy's 95 % interval.
 
     heads: the same of every network's own outputs, where they are kept side by side."""
 
@@ -25,10 +27,11 @@ class CombineStage:
     accuracy: float | None = None
     loss: float | None = None
     heads: tuple[CombineStage, ...] = ()
+    error: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        plain = {"name": self.name, "accuracy": self.accuracy, "loss": self.loss}
+        plain = {"name": self.name, "accuracy": self.accuracy, "loss": self.loss, "error": self.error}
         return {**plain, "heads": [head.to_dict() for head in self.heads]} if self.heads else plain
 
 
@@ -81,11 +84,11 @@ class Combination(Result):
         """What should be known beside."""
         return self.notes
 
-    def page(self, **options: Any) -> Page:
+    def page(self, facts: Mapping[str, Any] | None = None, **_: Any) -> Page:
         """One HTML page: what was done, and accuracy and loss of every stage."""
         from intertwine.combining._page import combine_page
 
-        return combine_page(self)
+        return combine_page(self, facts or {})
 
     def save(self, path: str | Path) -> Path:
         """The weights (.safetensors), the page (.html) or the numbers (.json)."""

@@ -44,21 +44,46 @@ class SolvableLayer:
         found = self.node.args[2] if len(self.node.args) > 2 else None
         return found if isinstance(found, fx.Node) else None
 
-    def rows(self, x: Tensor) -> Tensor:
-        """(groups, rows, inputs of a group), in the order of `columns`."""
-        if not self.spatial:
-            return x.reshape(1, -1, x.shape[-1])
-        if self.spatial == 1:
-            x = x.unsqueeze(2)
-        patches = F.unfold(x, **self.settings)  # N, C * window, positions
-        n, _, positions = patches.shape
-        grouped = patches.reshape(n, self.groups, -1, positions)
-        return grouped.permute(1, 0, 3, 2).reshape(self.groups, n * positions, -1)
+    def count(self, out: Tensor) -> int:
+        """How many rows there are for what the layer makes."""
+        return out.numel() // out.shape[1 if self.spatial else -1]
 
-    def columns(self, out: Tensor) -> Tensor:
+    def rows(self, x: Tensor, pick: Tensor | None = None) -> Tensor:
+        """(groups, rows, inputs of a group), in the order of `columns`; pick: the numbers of some rows."""
+        if not self.spatial:
+            found = x.reshape(-1, x.shape[-1])
+            return (found if pick is None else found[pick])[None]
+        patches = self._patches(x.unsqueeze(2) if self.spatial == 1 else x)
+        n, _, high, wide = patches.shape[:4]
+        if pick is None:
+            pick = torch.arange(n * high * wide, device=x.device)
+        across = pick % (high * wide)
+        # Only the patches that are picked are ever written out.
+        found = patches[pick // (high * wide), :, across // wide, across % wide]
+        return found.reshape(len(pick), self.groups, -1).movedim(1, 0)
+
+    def columns(self, out: Tensor, pick: Tensor | None = None) -> Tensor:
         """(rows, outputs) of what the layer makes, or of anything of its shape."""
-        channels = out if not self.spatial else out.movedim(1, -1)
-        return channels.reshape(-1, channels.shape[-1])
+        if not self.spatial:
+            found = out.reshape(-1, out.shape[-1])
+            return found if pick is None else found[pick]
+        flat = out.flatten(2)
+        if pick is None:
+            return flat.movedim(1, -1).flatten(0, 1)
+        positions = flat.shape[-1]
+        return flat[pick // positions, :, pick % positions]
+
+    def _patches(self, x: Tensor) -> Tensor:
+        """(inputs, channels, rows, columns, window), a view of the padded values."""
+        (high, wide), (down, right), (top, left), (apart, aside) = (
+            self.settings[k] for k in ("kernel_size", "stride", "padding", "dilation")
+        )
+        x = F.pad(x, (left, left, top, top)).contiguous()
+        n, c, h, w = x.shape
+        fit = (h - apart * (high - 1) - 1) // down + 1, (w - aside * (wide - 1) - 1) // right + 1
+        s = x.stride()
+        steps = (s[0], s[1], s[2] * down, s[3] * right, s[2] * apart, s[3] * aside)
+        return x.as_strided((n, c, *fit, high, wide), steps)
 
     def matrix(self, weight: Tensor) -> Tensor:
         """(groups, outputs of a group, inputs of a group)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,4 +64,5 @@ class Worth:
         if data is None:
             return CombineStage(name)
         found = evaluate(model, data)
-        return CombineStage(name, found.accuracy, found.loss)
+        error = None if math.isnan(found.accuracy_error) else found.accuracy_error
+        return CombineStage(name, found.accuracy, found.loss, error=error)

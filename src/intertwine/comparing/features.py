@@ -65,6 +65,8 @@ def as_features(x: Array, name: str = "x") -> Tensor:
 
 def check_finite(value: Tensor, name: str) -> None:
     """Raise DataError when `value` holds NaN or infinity; looks at 256 rows at a time to spare memory."""
+    if value.is_meta:
+        raise DataError("features hold no values", where=name, do="load the weights of the model first")
     for start in range(0, value.shape[0], 256):
         if not torch.isfinite(value[start : start + 256]).all():
             raise DataError(

@@ -53,6 +53,16 @@ class ConceptSet:
         mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in self.statistics)
         return (images - mean) / std
 
+    def grey(self) -> ConceptSet:
+        """The same images with one channel, the mean of theirs: for networks that take no colours."""
+        mean = self.statistics and tuple((float(np.mean(values)),) for values in self.statistics)
+        statistics = (mean[0], mean[1]) if mean else None
+
+        def image(i: int) -> np.ndarray:
+            return np.asarray(self.image(i).mean(0, keepdims=True).round(), np.uint8)
+
+        return replace(self, shape=(1, *self.shape[1:]), image=image, statistics=statistics)
+
     def take(self, count: int) -> ConceptSet:
         """The first `count` images."""
         return replace(self, count=min(count, self.count))

@@ -19,7 +19,7 @@ from intertwine.data.dataset import Raw
 from intertwine.data.decode import decode
 from intertwine.data.streamed import Encoded
 from intertwine.errors import DataError, MissingExtra
-from intertwine.reading import check_memory, existing_file, parsing
+from intertwine.reading import check_memory, existing_file, files_below, parsing
 from intertwine.text import quoted
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
@@ -186,8 +186,7 @@ def read_imagefolder(root: Path, *, split: str, limit: int | None, size: int | N
         files = [
             (path, label)
             for label, name in enumerate(classes)
-            for path in sorted((root / name).rglob("*"))
-            if path.suffix.lower() in IMAGE_SUFFIXES
+            for path in files_below(root / name, IMAGE_SUFFIXES, DataError)
         ]
     if not files:
         raise DataError(

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from intertwine.errors import DataError, MissingExtra
-from intertwine.reading import existing_file, parsing
+from intertwine.reading import check_memory, existing_file, parsing
+
+_PER_CHARACTER = 20  # bytes: the text, a list of its characters, and their numbers
 
 
 def load_text(
@@ -27,6 +29,7 @@ def load_text(
     ([[0, 1], [2, 0]], [['a', 'b'], ['c', 'a']])
     """
     path = existing_file(path, "text", DataError)
+    check_memory(_PER_CHARACTER * path.stat().st_size, f"the text {path}", DataError, "give a part of it")
     with parsing(path, DataError, do="give a text file in UTF-8"):
         text = path.read_text(encoding="utf-8")
     if tokenizer is None:

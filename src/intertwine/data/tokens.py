@@ -23,7 +23,7 @@ from intertwine.data.dataset import Dataset
 from intertwine.data.files import text_column
 from intertwine.data.sources import Request
 from intertwine.errors import DataError
-from intertwine.reading import existing_file, parsing, user_path
+from intertwine.reading import existing_file, files_below, parsing, user_path
 from intertwine.untrusted import assert_tokenizer
 from intertwine.vision_shim import import_transformers
 
@@ -221,7 +221,7 @@ def _files(path: Path) -> list[Path]:
     with parsing(f"the folder {path}", DataError):
         if not path.is_dir():
             return [existing_file(path, "text file", DataError)]
-        found = sorted(p for p in path.rglob("*") if p.suffix in (".txt", ".md", ".parquet") and p.is_file())
+        found = [p for p in files_below(path, (".txt", ".md", ".parquet"), DataError) if p.is_file()]
     if not found:
         raise DataError(f"no texts in {path}", do="a folder holds files .txt, .md or .parquet")
     return found

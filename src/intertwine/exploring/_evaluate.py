@@ -21,6 +21,7 @@ from intertwine.exploring.plane import Plane
 from intertwine.exploring.refine import Refinement, refine
 from intertwine.exploring.storage import read_result, write_result
 from intertwine.progress import Progress
+from intertwine.reading import parsing
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,14 @@ class Landscape:
     @classmethod
     def load(cls, path: str | Path) -> Landscape:
         tensors, facts = read_result(path, "landscape")
-        values = tensors["values"].numpy()
-        grid = Grid(tuple((float(a), float(b)) for a, b in facts["bounds"]), values.shape)
-        return cls(
-            grid, values, tensors["evaluated"].numpy(), tuple(facts["levels"]), tensors["marks"].numpy(),
-            tuple(facts["mark_values"]), tuple(facts["mark_names"]), facts["name"], facts["facts"],
-            tuple(facts["notes"]),
-        )  # fmt: skip
+        with parsing(path):  # a file of others may lack anything
+            values = tensors["values"].numpy()
+            grid = Grid(tuple((float(a), float(b)) for a, b in facts["bounds"]), values.shape)
+            return cls(
+                grid, values, tensors["evaluated"].numpy(), tuple(facts["levels"]), tensors["marks"].numpy(),
+                tuple(facts["mark_values"]), tuple(facts["mark_names"]), facts["name"], facts["facts"],
+                tuple(facts["notes"]),
+            )  # fmt: skip
 
 
 def check_levels(levels: Sequence[float]) -> tuple[float, ...]:

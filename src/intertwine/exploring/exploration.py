@@ -121,6 +121,8 @@ def explore(
             sample = Quotient(KnownSymmetry(model, example, objective)).sample(sample)
         drawn = _spanned(sample, dim, quotient)
     elif isinstance(plane, Mapping):
+        if not all(isinstance(each, nn.Module) for each in plane.values()):
+            raise InputError("a plane goes through models", do="give a mapping of names to torch.nn.Module")
         weights = [dict(each.named_parameters()) for each in plane.values()]
         drawn = plane_through(objective, weights, list(plane))
     else:

@@ -24,6 +24,8 @@ from torch.func import functional_call, replace_all_batch_norm_modules_, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from intertwine.errors import InputError, ModelError, WeightsError
+from intertwine.graph.export import check_values
+from intertwine.text import first_line
 
 PerExample = Callable[[Tensor, Tensor], Tensor]
 Inputs = Tensor | Sequence[Tensor]
@@ -90,6 +92,7 @@ class Objective:
     ) -> None:
         if batch_norm not in ("stored", "batch"):
             raise InputError(f"batch_norm is 'stored' or 'batch', not {batch_norm!r}")
+        check_values(model)
         self._module = copy.deepcopy(model).eval().requires_grad_(False)
         self._norms = sum(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self._module.modules())
         if batch_norm == "batch":
@@ -237,7 +240,7 @@ class Objective:
                 try:
                     output = self.run(self.theta, slice(start, start + step))
                 except Exception as error:
-                    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                    reason = first_line(error)
                     raise ModelError(f"the model does not run on these inputs: {reason}") from error
             if not isinstance(output, Tensor):
                 raise ModelError(

@@ -20,6 +20,7 @@ from torch import Tensor
 from intertwine.errors import IntertwineError
 from intertwine.exploring.objective import Objective
 from intertwine.exploring.plane import Plane, plane_through
+from intertwine.text import first_line
 
 # A generator of random numbers -> an equivalent parameter vector.
 Symmetry = Callable[[torch.Generator], Tensor]
@@ -151,4 +152,4 @@ def _try(align: Aligned | None, point: Tensor) -> tuple[float | None, str]:
     try:
         return align(point), ""
     except (IntertwineError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
-        return None, str(error).splitlines()[0]
+        return None, first_line(error)

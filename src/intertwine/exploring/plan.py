@@ -16,6 +16,7 @@ import torch
 
 from intertwine.errors import InputError
 from intertwine.exploring.objective import Objective
+from intertwine.text import first_line
 
 DEFAULT_MEMORY = 512 * 2**20
 
@@ -111,7 +112,8 @@ def _fastest(objective: Objective, candidates: list[tuple[bool, int, int]]) -> E
         if best is None or seconds < best[0]:
             best = (seconds, candidate)
     if best is None:
-        raise InputError("the model cannot be evaluated batched", where=str(failure).splitlines()[0])
+        why = first_line(failure) if failure is not None else ""
+        raise InputError("the model cannot be evaluated batched", where=why)
     reason = f"fastest of {len(candidates)} measured"
     if failure is not None:
         reason += "; batching is not possible for this model"

@@ -17,6 +17,7 @@ from intertwine.errors import InputError
 from intertwine.exploring.objective import Layout, Objective
 from intertwine.exploring.search import EquivalenceSample, is_independent
 from intertwine.exploring.storage import read_result, write_result
+from intertwine.reading import parsing
 
 MAX_DIM = 4
 
@@ -68,9 +69,10 @@ class Plane:
     @classmethod
     def load(cls, path: str | Path) -> Plane:
         tensors, facts = read_result(path, "plane")
-        layout = Layout(tuple(facts["names"]), tuple(tuple(shape) for shape in facts["shapes"]))
-        names, notes = tuple(facts["marks"]), tuple(facts["notes"])
-        return cls(layout, tensors["origin"], tensors["basis"], tensors["marks"], names, notes)
+        with parsing(path):  # a file of others may lack anything
+            layout = Layout(tuple(facts["names"]), tuple(tuple(shape) for shape in facts["shapes"]))
+            names, notes = tuple(facts["marks"]), tuple(facts["notes"])
+            return cls(layout, tensors["origin"], tensors["basis"], tensors["marks"], names, notes)
 
 
 def check_dim(dim: int) -> None:

@@ -26,6 +26,7 @@ from intertwine.exploring.plan import threads_for
 from intertwine.exploring.starts import Starts, make_starts
 from intertwine.exploring.storage import read_result, write_result
 from intertwine.progress import Progress
+from intertwine.reading import parsing
 
 # (done, total, message): called from time to time by everything that takes long.
 
@@ -67,11 +68,12 @@ class EquivalenceSample:
     @classmethod
     def load(cls, path: str | Path) -> EquivalenceSample:
         tensors, facts = read_result(path, "sample")
-        layout = Layout(tuple(facts["names"]), tuple(tuple(shape) for shape in facts["shapes"]))
-        return cls(
-            layout, tensors["theta"], tensors["points"], tuple(facts["losses"]), facts["tolerance"],
-            facts["spread"], facts["known_symmetry_loss"], facts["facts"], tuple(facts["notes"]),
-        )  # fmt: skip
+        with parsing(path):  # a file of others may lack anything
+            layout = Layout(tuple(facts["names"]), tuple(tuple(shape) for shape in facts["shapes"]))
+            return cls(
+                layout, tensors["theta"], tensors["points"], tuple(facts["losses"]), facts["tolerance"],
+                facts["spread"], facts["known_symmetry_loss"], facts["facts"], tuple(facts["notes"]),
+            )  # fmt: skip
 
 
 class NotConverged(Unsupported):

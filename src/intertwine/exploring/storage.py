@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from intertwine.errors import InputError
 from intertwine.files import write_tensors
+from intertwine.reading import read_safetensors
 
 _FORMAT = "intertwine.explore/1"
 
@@ -27,14 +27,11 @@ def write_result(
 
 def assert_ours(path: Path) -> None:
     """InputError if there is a file that is no result: its name was not chosen by the user."""
-    from safetensors import SafetensorError, safe_open
-
     if not path.is_file():
         return
     try:
-        with safe_open(path, framework="pt") as file:
-            ours = (file.metadata() or {}).get("format") == _FORMAT
-    except (SafetensorError, OSError):
+        ours = read_safetensors(path, "result of explore", header_only=True)[0].get("format") == _FORMAT
+    except InputError:
         ours = False
     if not ours:
         raise InputError(
@@ -44,16 +41,7 @@ def assert_ours(path: Path) -> None:
 
 def read_result(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and facts of a file that `write_result` wrote for the same kind."""
-    from safetensors import SafetensorError, safe_open
-
-    if not Path(path).is_file():
-        raise InputError(f"no file {Path(path).name}")
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: torch.as_tensor(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{Path(path).name} is not a safetensors file: {error}") from error
+    header, tensors = read_safetensors(path, "result of explore")
     if header.get("format") != _FORMAT or header.get("kind") != kind:
         found = header.get("kind", "something else")
         raise InputError(f"{Path(path).name} holds {found!r}, not {kind!r}")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,18 +22,21 @@ from torch.utils._pytree import tree_flatten, tree_map
 from intertwine.graph.example import Example
 
 _ATOMS = (bool, int, float, str)
+_EMPTY = (dict, OrderedDict, set, list)  # what most modules have several of, with nothing in it
 
 
 class _Precise(TorchDispatchMode):
-    """Every op in one precision."""
+    """Every op in one precision; `ops` are those that ran."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.dtype = dtype
+        self.ops: set[Any] = set()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        self.ops.add(func)
         given: Any = (args, kwargs or {})
         if self._is_other(given):  # hardly ever; to look is cheaper than to rebuild
             given = tree_map(self._raised, given)
@@ -78,10 +81,12 @@ class _Instead(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call leaves behind: its floating-point outputs, and the buffers that it wrote by name."""
+    """What a call leaves behind: its floating-point outputs, the buffers that it wrote by name, the ops that
+    ran."""
 
     outputs: list[Tensor]
     written: dict[str, Tensor]
+    ops: frozenset[Any] = frozenset()
 
 
 @torch.no_grad()
@@ -98,17 +103,21 @@ def run_module(
     """
     before = {name: b.clone() for name, b in module.named_buffers()}
     inputs = example.map(lambda x: x.detach().to(dtype if x.is_floating_point() else x.dtype, copy=True))
-    with torch.random.fork_rng(devices=_devices(module)):
-        torch.manual_seed(seed)
-        with _Instead(instead) if instead else nullcontext(), _Precise(dtype):
-            outputs = module(*inputs.args, **inputs.kwargs)
+    other = _Instead(instead) if instead else nullcontext()
+    precise = _Precise(dtype)
+    with _same_random_numbers(seed, _devices(module)), other, precise:
+        outputs = module(*inputs.args, **inputs.kwargs)
     written = {}
     for name, buffer in module.named_buffers():
         if name in before and not torch.equal(buffer, before[name]):
             written[name] = buffer.detach().clone()
             buffer.data = before[name]
     leaves = [x for x in tree_flatten(_plain(outputs))[0] if isinstance(x, Tensor)]
-    return Outcome([x.detach() for x in leaves if x.is_floating_point() or x.is_complex()], written)
+    return Outcome(
+        [x.detach() for x in leaves if x.is_floating_point() or x.is_complex()],
+        written,
+        frozenset(precise.ops),
+    )
 
 
 def fresh_copy(module: nn.Module) -> nn.Module:
@@ -119,7 +128,9 @@ def fresh_copy(module: nn.Module) -> nn.Module:
     """
     tensors = [*module.parameters(), *module.buffers()]
     memo: dict[int, Any] = {id(t): t for t in tensors}
-    plain = [m for m in module.modules() if _copies_plainly(type(m))]
+    modules = list(module.modules())
+    kinds = {kind: _copies_plainly(kind) for kind in {type(m) for m in modules}}
+    plain = [m for m in modules if kinds[type(m)]]
     for old in plain:
         memo[id(old)] = type(old).__new__(type(old))
     for old in plain:
@@ -139,6 +150,9 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
     kind = type(value)
     if value is None or kind in _ATOMS or (kind is tuple and all(type(x) in _ATOMS for x in value)):
         return value
+    if kind in _EMPTY and not value and id(value) not in memo:
+        memo[id(value)] = kind()
+        return memo[id(value)]
     table = kind in (dict, OrderedDict) and id(value) not in memo
     if table and all(x is None or id(x) in memo for x in value.values()):
         memo[id(value)] = kind((name, memo.get(id(x))) for name, x in value.items())
@@ -153,6 +167,21 @@ def _plain(outputs: Any) -> Any:
 
 def _devices(module: nn.Module) -> list[torch.device]:
     return list({p.device for p in module.parameters() if p.device.type == "cuda"})
+
+
+@contextmanager
+def _same_random_numbers(seed: int, devices: Sequence[torch.device]) -> Iterator[None]:
+    """Random numbers from a seed on the processor and on these devices; the states before come back.
+
+    `torch.manual_seed` would seed the caller's other devices too, and formats the stack for each kind of
+    them, which takes longer than a small model.
+    """
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(seed)
+        for device in devices:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
 
 
 def runner(run: Callable[[Example], Outcome]) -> Callable[[Example], bool]:

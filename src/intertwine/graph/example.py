@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 LARGE = 20_000  # entries of the inputs above which larger sizes are not tried: smaller ones say as much
 SMALL = 10  # sizes below are all tried for a dimension that cannot change otherwise
 TRIED = 20  # rare sizes of a kind that are tried
+PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,20 @@ Shape = tuple[int, ...]
 
 
 def other_sizes(
-    runs: Callable[[Example], bool], example: Example, count: int = 2, sizes: Sequence[int] = ()
+    runs: Callable[[Example], bool],
+    example: Example,
+    count: int = 2,
+    sizes: Sequence[int] = (),
+    cuts: bool = False,
 ) -> list[Example]:
     """Examples of other sizes on which the model runs, as different as it allows: `count`, and rare ones.
 
     runs: whether the model takes an example. Dimensions of equal size change together (height and width, the
     length of ids and of their mask), and then apart; the first dimension of all tensors is the batch.
     Dimensions that cannot change so may still change where something fits: to any small size, a size of 1 to
-    one of `sizes`, those in the model, by which it is stretched; and two whose product stays the same.
+    one of `sizes`, those in the model, by which it is stretched; and two whose product stays the same. cuts:
+    views cut channels, so sizes that share no divisor with any in the model are tried too. Last, all that may
+    change at 1 and at twice its size and more: a forward may ask how long its input is, and do another thing.
     """
     found: list[Example] = []
     batch = _batch(example)
@@ -102,14 +109,22 @@ def other_sizes(
         # A single row, with which most can go wrong, and one more than the example's.
         rows = batch + 1 + step if batch <= 1 else batch + step if step else 1
         grown = {batch: rows} if batch else {}
-        inner = _inner(runs, example, [e.shapes for e in found], larger=step % 2 == 1 and not large)
+        seen, larger = [e.shapes for e in (example, *found)], step % 2 == 1 and not large
+        # To run a large example twice is dear: there the rows change at once with all else, if they do.
+        inner, ran = _inner(runs, example, grown if large else {}, seen[1:], larger)
+        if ran is None and large and grown:
+            inner, _ = _inner(runs, example, {}, seen[1:], larger)
+        elif large and ran is not None and ran.shapes not in seen:
+            found.append(ran)
+            continue
         for changes in ((grown, inner), (grown, {}), ({}, inner)):
             new = _resized(example, *changes)
-            known = new.shapes in [e.shapes for e in (example, *found)]
-            if not known and runs(new):
+            if new.shapes not in seen and runs(new):
                 found.append(new)
                 break
-    for several in (_fitting(example, found, sizes), _exchanged(example, found), _apart(example, found)):
+    rare = [_fitting(example, found, sizes), _exchanged(example, found), _apart(example, found)]
+    rare += [_coprime(example, found, sizes)] if cuts else []
+    for several in (*rare, _least(example, found), _twice(example, found)):
         unseen = (e for e in several if all(e.shapes != other.shapes for other in (example, *found)))
         found += list(islice((e for e in unseen if runs(e)), 1))
     return found
@@ -168,6 +183,42 @@ def _exchanged(example: Example, found: Sequence[Example]) -> Iterator[Example]:
                 yield _reshaped(example, lambda s: tuple(other) if s == shape else s)  # noqa: B023
 
 
+def _coprime(example: Example, found: Sequence[Example], sizes: Sequence[int]) -> Iterator[Example]:
+    """All that may change at primes that divide no size in the model.
+
+    A view that cuts n channels at every k-th place cuts between all of them in turn where k and n share no
+    divisor; where they do, channels that are never told apart look alike.
+    """
+    changed = example.changed(found)
+    inner = sorted({example.shapes[k][d] for k, d in changed if d})
+    batch = _batch(example) if any(not d for _, d in changed) else 0
+    primes = [p for p in PRIMES if all(size % p for size in sizes if size)]
+    for first in range(min(len(primes) - len(inner), SMALL)):
+        new = dict(zip(inner, primes[first:], strict=False))
+        rows = {batch: primes[first + len(inner)]} if batch else {}
+        if batch:
+            yield _resized(example, rows, new)
+        if inner:
+            yield _resized(example, {}, new)
+
+
+def _least(example: Example, found: Sequence[Example]) -> Iterator[Example]:
+    """All that may change inside a row at 1."""
+    inner = {example.shapes[k][d] for k, d in example.changed(found) if d}
+    if inner:
+        yield _resized(example, {}, dict.fromkeys(inner, 1))
+
+
+def _twice(example: Example, found: Sequence[Example]) -> Iterator[Example]:
+    """All that may change at twice its size and one more, unless that is dear."""
+    changed = example.changed(found)
+    inner = {s: 2 * s + 1 for s in {example.shapes[k][d] for k, d in changed if d}}
+    batch = _batch(example) if any(not d for _, d in changed) else 0
+    if not _large(example) and (inner or batch):
+        yield _resized(example, {batch: 2 * batch + 1} if batch else {}, inner)
+        yield _resized(example, {}, inner)
+
+
 def one_row(example: Example) -> list[Example]:
     """The example; a large one of several rows with its first row before it."""
     batch = _batch(example)
@@ -181,18 +232,22 @@ def _large(example: Example) -> bool:
 def _inner(
     runs: Callable[[Example], bool],
     example: Example,
+    rows: Mapping[int, int],
     found: Sequence[tuple[tuple[int, ...], ...]],
     larger: bool,
-) -> dict[int, int]:
-    """Old size -> new size of the dimensions besides the batch that may change."""
+) -> tuple[dict[int, int], Example | None]:
+    """Old size -> new size of the dimensions besides the batch that may change, while the batch changes as
+    `rows` says; and the example that ran with all of them."""
     changed: dict[int, int] = {}
+    ran = None
     for size in sorted({s for shape in example.shapes for s in shape[1:]}, reverse=True):
         used = {s for shapes in found for shape in shapes for s in shape[1:]}
         for new in sorted(_candidates(size, larger), key=lambda n: n in used):
-            if runs(_resized(example, {}, {**changed, size: new})):
-                changed[size] = new
+            tried = _resized(example, rows, {**changed, size: new})
+            if runs(tried):
+                changed[size], ran = new, tried
                 break
-    return changed
+    return changed, ran
 
 
 def _candidates(size: int, larger: bool) -> list[int]:
@@ -201,7 +256,7 @@ def _candidates(size: int, larger: bool) -> list[int]:
     if larger or size == 1:
         choice = (size + 1, size + size // 2, 2 * size, size + 2)
     elif size > 64:
-        choice = (size // 4, size // 4 + 1, size // 2, size - 1, 1)
+        choice = (size // 4, size // 8 + 1, size // 4 + 1, size // 2, size - 1, 1)
     else:
         choice = (size - 1, size // 2, 1)
     return list(dict.fromkeys(n for n in choice if n > 0 and n != size))
@@ -230,7 +285,7 @@ def _reshaped(example: Example, wanted: Callable[[Shape], Shape]) -> Example:
         if not x.dim():
             return x
         for dim, size in enumerate(wanted(tuple(x.shape))):
-            if size != x.shape[dim]:
+            if size != x.shape[dim] and x.shape[dim]:  # of nothing there is no other size
                 x = x.index_select(dim, (torch.arange(size) % x.shape[dim]).to(x.device))
         return stirred(x, generator)
 

@@ -23,6 +23,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._pytree import tree_leaves
 
 from intertwine.errors import ExportFailed, ModelError
+from intertwine.foreign import is_signal, kept_process
 from intertwine.graph.example import Example, describe
 from intertwine.reading import parsing
 from intertwine.text import first_line
@@ -170,16 +171,21 @@ def assert_runs(
     """
     if any(p.device.type == "meta" for p in model.parameters()):
         return
+    for leaf in tree_leaves((args, kwargs)):
+        if isinstance(leaf, torch.Tensor) and (leaf.is_nested or leaf.layout != torch.strided):
+            raise ModelError(f"{what} holds a tensor that is not dense", do="call to_dense() on it first")
     copied = eval_copy(model, share=True)
     try:
-        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        with kept_process(), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
             try:
                 with torch.no_grad():
                     output = copied(*copy.deepcopy(args), **copy.deepcopy(kwargs))
             except RuntimeError:  # a forward that takes gradients itself
                 output = copied(*copy.deepcopy(args), **copy.deepcopy(kwargs))
-    except (Exception, SystemExit) as error:  # a forward that calls sys.exit must not end the command with 0
+    except BaseException as error:  # a forward that calls sys.exit must not end the command with 0
+        if is_signal(error):
+            raise
         raise ModelError(
             f"the model does not run on {what}: {first_line(error)}",
             where=f"{type(model).__name__}, {what.removeprefix('the ')} {describe(args or kwargs)}",

@@ -30,14 +30,17 @@ class _Precise(fx.Interpreter):
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not getattr(getattr(target, "_schema", None), "returns", True):
             return None  # what returns nothing asserts, and be it the precision that is replaced here
-        given = tuple(self._dtype(a) for a in args)
+        # Here, not before: of a large model only the weight that is read is held in this precision.
+        given, named = tree_map(self._dtype, (tuple(args), dict(kwargs)))
         target = (self.instead(target) if self.instead is not None else None) or target
-        result = super().call_function(target, given, {k: self._dtype(v) for k, v in kwargs.items()})
+        result = super().call_function(target, given, named)
         # Tensors made inside the graph come in the default precision.
         return tree_map(lambda x: raised(x, self.dtype), result)
 
     def _dtype(self, x: Any) -> Any:
-        return self.dtype if isinstance(x, torch.dtype) and x.is_floating_point else x
+        if isinstance(x, torch.dtype):
+            return self.dtype if x.is_floating_point else x
+        return raised(x, self.dtype)
 
 
 def raised(x: Any, dtype: torch.dtype) -> Any:
@@ -81,6 +84,6 @@ def outputs(
                 value = traced.constants[node.name]
             else:
                 value = next(given)
-            inputs.append(raised(value, dtype))
-    leaves, _ = tree_flatten(_Precise(traced, dtype, instead).run(*inputs))
+            inputs.append(value)
+    leaves = (raised(x, dtype) for x in tree_flatten(_Precise(traced, dtype, instead).run(*inputs))[0])
     return [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,11 @@ from intertwine.inside.classes import Agreement, Moments, agreement, correlate, 
 from intertwine.inside.inputs import Inputs, as_inputs
 from intertwine.inside.methods import METHODS, attribute_rows, heat_map
 from intertwine.inside.network import Carrier, Network, open_network
+from intertwine.progress import Progress, counted
 
 _MEMBERS = 8  # members of a class that are looked at one by one
 _DRAWS = 200  # random classes for the correlation of maps, which costs nothing
 ORDERS = ("size", "agreement")
-Progress = Callable[[int], None]
 
 
 @checked
@@ -59,7 +59,7 @@ def attribute(
     member by its root mean square on the data, so that no rescaling of the axis changes the result;
     without it members are summed as they are, as in the source.
     `controls` random classes of the same size are attributed on the same inputs. tokens: the words of every
-    input of a text model. progress: called with the number of inputs of every step of the first pass.
+    input of a text model.
 
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
     >>> with torch.no_grad():
@@ -130,13 +130,14 @@ def _scan(
     """One pass over all inputs: moments of the axis's channels, and their sums over positions per input."""
     place = torch.from_numpy(carrier.place)
     moments, totals = Moments(len(place)), []
+    advance = counted(progress, len(given), "inputs")
     for start in range(0, len(given), back.network.batch):
         rows = _ready(back, given, torch.arange(start, min(start + back.network.batch, len(given))))
         value = back.values(rows).movedim(carrier.dim, -1)[..., place.to(rows.device)]
         moments.add(value.reshape(-1, len(place)))
         totals.append(value.flatten(1, -2).sum(1) if value.ndim > 2 else value)
-        if progress is not None:
-            progress(len(rows))
+        if advance is not None:
+            advance(len(rows))
     return moments, torch.cat(totals).double().cpu()
 
 

@@ -7,6 +7,7 @@ correlation over pairs of members, beside that of random classes of the same siz
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,10 +48,22 @@ def find_classes(
     (found,) = plan.at_beta(beta).axes
     classes = [c for c in found.classes() if len(c) > 1]
     if not classes:
-        first = min((m.ratio for m in plan.whole().axes[0].merges), default=None)
-        hint = f"the first pair merges at beta {first:.2g}" if first is not None else "none ever merge"
+        merges = plan.whole().axes[0].merges  # beta stops at the first pair that is too far apart
+        hint = (
+            f"the first pair merges at beta {_rounded_up(merges[0].ratio):g}" if merges else "none ever merge"
+        )
         raise NotFound(f"no two features of {axis.name!r} are equal at beta {beta:g}", do=f"raise it: {hint}")
     return sorted(classes, key=lambda c: (-len(c), c))
+
+
+def _rounded_up(value: float) -> float:
+    """To three digits, never below.
+
+    >>> _rounded_up(0.46501), _rounded_up(0.25)
+    (0.466, 0.25)
+    """
+    step = 10.0 ** (math.floor(math.log10(value)) - 2) if value > 0 else 1.0
+    return round(math.ceil(value / step - 1e-9) * step, 12)
 
 
 class Moments:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from intertwine.inside.overlap import Overlap, concept_area, unit_masks
 from intertwine.inside.quantile import Quantile
 from intertwine.inside.rotations import Geodesic, group_matrix, random_rotation
 from intertwine.inside.store import MEMORY, Store
+from intertwine.progress import Progress, counted
 
 QUANTILE, DETECTOR = 0.995, 0.04
 ROTATE = ("none", "orthogonal", "group")
@@ -52,7 +53,7 @@ def dissect(
     memory: int = MEMORY,
     example: Any = None,
     kwargs: Mapping[str, Any] | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Dissection:
     """Network dissection of the units of the value `at`, and of their rotations.
 
@@ -62,6 +63,7 @@ def dissect(
     group. inside: also the last value inside the residual block that `at` ends. One forward pass serves all
     bases: activations are kept in memory, or in a temporary file where they exceed `memory` bytes. examples:
     how many of the best units are shown with their images, in the first, middle and last basis of a draw.
+    Where the example has one channel, the images are made grey.
 
     >>> from intertwine.data.concepts import load_concepts
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 2)).eval()
@@ -75,6 +77,8 @@ def dissect(
     if not 0 < quantile < 1 or not 0 <= threshold < 1 or draws < 1:
         raise InputError(f"quantile {quantile}, threshold {threshold}, {draws} draws")
     concepts = concepts.checked()
+    if _takes_grey(example) and concepts.shape[0] > 1:
+        concepts = concepts.grey()
     first = concepts.rows(range(min(batch, len(concepts))))
     network = open_network(model, first, example, kwargs)
     layers = [network.value(at).name] + ([network.branch(at)] if inside else [])
@@ -92,15 +96,22 @@ def dissect(
     return Dissection(concepts.name, len(concepts), quantile, threshold, groups, tuple(readings))
 
 
+def _takes_grey(example: Any) -> bool:
+    """Whether the first tensor of an example is a batch of images with one channel."""
+    first = example[0] if isinstance(example, tuple | list) and example else example
+    return isinstance(first, Tensor) and first.ndim == 4 and first.shape[1] == 1
+
+
 def _run(
     network: Network, concepts: ConceptSet, layers: Sequence[str], memory: int,
-    progress: Callable[[int], None] | None,
+    progress: Progress | None,
 ) -> list[Store]:  # fmt: skip
     """One forward pass; the last batch is filled up."""
     part = network.upto_all(layers)
     room = memory // len(layers)
     stores = [Store(len(concepts), network.value(n), network.channel_dim(n), room) for n in layers]
     like = next(network.model.parameters())
+    advance = counted(progress, len(concepts), "images")
     for start in range(0, len(concepts), network.batch):
         numbers = list(range(start, min(start + network.batch, len(concepts))))
         fill = [numbers[i % len(numbers)] for i in range(network.batch)]
@@ -108,8 +119,8 @@ def _run(
             found = part(concepts.rows(fill).to(like.device, like.dtype), *network.others)
         for store, value in zip(stores, found, strict=True):
             store.put(start, value[: len(numbers)])
-        if progress is not None:
-            progress(len(numbers))
+        if advance is not None:
+            advance(len(numbers))
     return stores
 
 
@@ -132,7 +143,7 @@ def _turns(
 
 def _read(
     concepts: ConceptSet, layer: str, store: Store, turns: Sequence[_Turn], quantile: float, threshold: float,
-    examples: int, progress: Callable[[int], None] | None,
+    examples: int, progress: Progress | None,
 ) -> list[Reading]:  # fmt: skip
     images, positions, units = store.array.shape
     levels = []
@@ -144,6 +155,7 @@ def _read(
     size = concepts.shape[1:]
     counts = [Overlap(units, concepts.categories) for _ in turns]
     area = torch.zeros(len(concepts.names), dtype=torch.int64)
+    advance = counted(progress, images, f"{layer}, images in {len(turns)} bases")
     for start, rows in store.rotated(None):
         found = [concepts.annotation(start + k) for k in range(len(rows))]
         area += sum(concept_area(one, len(concepts.names), size) for one in found)
@@ -151,8 +163,8 @@ def _read(
             turned = rows if turn.matrix is None else rows @ turn.matrix
             for one, marked in zip(turned, found, strict=True):
                 count.add(store.maps(one), level, marked, size)
-        if progress is not None:
-            progress(0)
+        if advance is not None:
+            advance(len(rows))
     once = [k for k, turn in enumerate(turns) if turn.draw == 0]
     shown = {once[0], once[(len(once) - 1) // 2], once[-1]} if examples else set()
     readings = []

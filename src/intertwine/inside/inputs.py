@@ -61,7 +61,12 @@ def as_inputs(data: Any) -> Inputs:
         names = tuple(map(str, getattr(data, "classes", ())))
         found = Inputs(data.rows, len(data), data.labels, names)
     elif isinstance(data, Sequence) and len(data) == 2 and isinstance(data[0], Tensor):
-        images, labels = data[0], torch.as_tensor(data[1])
+        try:
+            images, labels = data[0], torch.as_tensor(data[1])
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise DataError(f"the labels are a {type(data[1]).__name__}, not numbers") from error
+        if images.is_meta or images.layout != torch.strided or not images.dim() or labels.dim() != 1:
+            raise DataError("inputs and labels are not plain tensors", do="give (N, ...) inputs and N labels")
         if len(images) != len(labels):
             raise DataError(f"{len(images)} inputs but {len(labels)} labels")
         found = Inputs(lambda numbers: images[numbers], len(images), labels, ())

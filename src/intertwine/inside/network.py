@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from intertwine.errors import DataError, ModelError, NotFound, Unsupported
+from intertwine.graph.export import check_values
 from intertwine.rules.registry import find_rule
 from intertwine.symmetry import Axis, Symmetry
 from intertwine.symmetry.surgery import Part, Surgeon
@@ -237,6 +238,7 @@ def open_network(
     model: nn.Module, rows: Tensor, example: Any = None, kwargs: Mapping[str, Any] | None = None
 ) -> Network:
     """The network for batches of `len(rows)`; other inputs of the example are repeated to as many rows."""
+    check_values(model)
     if not len(rows):
         raise DataError("there are no inputs", do="give at least one")
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
@@ -254,6 +256,8 @@ def open_network(
             return rows
         if leaf.ndim == 0:
             return leaf
+        if not len(leaf):
+            raise ModelError("an input of the example has no rows", do="give at least one")
         return leaf[torch.arange(len(rows)) % len(leaf)]
 
     args, named = tree_map(enlarge, (args, dict(kwargs or {})))

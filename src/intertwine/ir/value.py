@@ -194,6 +194,7 @@ def join(ledger: Ledger, value: Value, axes: Sequence[Axis]) -> Value:
     bare = [a for a in axes if not any(a in f.axes for f in touching)]
     for axis in bare:
         marks = ledger.fresh_labels((axis.size,))
+        ledger.mark(marks, ANY_NONLINEAR)  # copies change places, but what is copied does not mix with itself
         if not axis.wild:
             ledger.freeze(marks, "joined with a dimension that is fixed")
         place = marks.reshape([axis.size if a is axis else 1 for a in spread])

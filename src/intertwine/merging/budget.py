@@ -15,7 +15,7 @@ from torch import Tensor, fx, nn
 
 from intertwine.errors import InputError
 from intertwine.merging.limits import Together
-from intertwine.merging.plan import HEADS, RANK, AxisPlan, MergePlan
+from intertwine.merging.plan import AxisPlan, MergePlan
 from intertwine.rules import facts
 from intertwine.symmetry import Symmetry
 
@@ -58,14 +58,7 @@ class Sizes:
     def __init__(
         self, model: nn.Module, symmetry: Symmetry, plan: MergePlan, what: str = "parameters"
     ) -> None:
-        carries: dict[str, list[Carried]] = {}
-        heads = {(p.param, p.dim): (a.name, a.size) for a in plan.axes if a.kind == HEADS for p in a.places}
-        for axis in plan.axes:
-            for part in axis.places:
-                copies = 1 if part.where is None else len(part.where[0])
-                whole = heads.get((part.param, part.dim))
-                within = () if whole is None or axis.kind != RANK else (whole,)
-                carries.setdefault(part.param, []).append(Carried(part.dim, axis.name, copies, within))
+        carries = _carried(plan)
         prices = None if what == "parameters" else entry_flops(symmetry)
         self.weights = {
             name: Weight(
@@ -87,6 +80,25 @@ class Sizes:
         after = {**removed, **{axis: removed.get(axis, 0) + step for axis in axes}}
         touched = {id(w): w for axis in axes for w in self.by_axis.get(axis, ())}
         return sum(w.size(removed) - w.size(after) for w in touched.values())
+
+
+def _carried(plan: MergePlan) -> dict[str, list[Carried]]:
+    """Weight -> the axes on its dimensions; those whose positions lie inside another's shrink with it."""
+    found: dict[tuple[str, int], list[tuple[AxisPlan, np.ndarray]]] = {}
+    for axis in plan.axes:
+        for part in axis.places:
+            where = part.place(axis.size).where
+            found.setdefault((part.param, part.dim), []).append((axis, where))
+    carries: dict[str, list[Carried]] = {}
+    for (param, dim), members in found.items():
+        for k, (axis, where) in enumerate(members):
+            around = [
+                (other.name, other.size)
+                for j, (other, wider) in enumerate(members)
+                if j != k and bool(np.isin(where, wider).all()) and (wider.size > where.size or j < k)
+            ]
+            carries.setdefault(param, []).append(Carried(dim, axis.name, where.shape[1], tuple(around)))
+    return carries
 
 
 def entry_flops(symmetry: Symmetry) -> dict[str, float]:
@@ -122,6 +134,7 @@ def fit_budget(
     full = sizes.total({})
     size = sizes.total(removed)
     steps: list[list[int]] = [[] for _ in units]  # the widths that each unit had before
+    hulls = [unit.hull() for unit in units]
     while size > share * full:
         best: tuple[float, int, int, float] | None = None
         for number, unit in enumerate(units):
@@ -129,7 +142,7 @@ def fit_budget(
             if width is None:
                 continue
             saved = sizes.saved([a.name for a in unit.axes], widths[number] - width, removed)
-            price = max(unit.cost(width) - unit.cost(widths[number]), 0.0) / max(saved, 1e-9)
+            price = max(hulls[number][width] - hulls[number][widths[number]], 0.0) / max(saved, 1e-9)
             if saved > 0 and (best is None or price < best[0]):
                 best = (price, number, width, saved)
         if best is None:

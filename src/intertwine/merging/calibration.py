@@ -12,16 +12,23 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from intertwine.errors import Unsupported
 from intertwine.graph.export import eval_copy
 from intertwine.merging.contractions import Call
 from intertwine.rules.registry import facts
 from intertwine.symmetry import Symmetry
 
 ROWS = 256
+DATA, WRITTEN, RANDOM = "data", "written", "random"  # what is measured on
+CALIBRATIONS = (DATA, WRITTEN, RANDOM)
 
 
-def random_inputs(model: nn.Module, symmetry: Symmetry, rows: int = ROWS, seed: int = 0) -> Call:
+def random_inputs(
+    model: nn.Module, symmetry: Symmetry, rows: int = ROWS, seed: int = 0, writes: bool | None = None
+) -> Call:
     """Arguments of the traced example's shapes, as many rows as asked for, by position and by name.
+
+    writes: whether the model is to write its tokens itself (None: if it can, True: or `Unsupported`).
 
     >>> from intertwine import trace
     >>> net = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 2))
@@ -48,9 +55,15 @@ def random_inputs(model: nn.Module, symmetry: Symmetry, rows: int = ROWS, seed: 
         return x[:1].expand(shape).contiguous()
 
     made = [draw(x) for x in values]
-    if len(made) == 1 and made[0].dim() == 2 and vocabulary.get(id(values[0])):
+    written: Tensor | None = None
+    if writes is not False and len(made) == 1 and made[0].dim() == 2 and vocabulary.get(id(values[0])):
         written = _write(model, made[0], vocabulary[id(values[0])], generator)
         made = [made[0] if written is None else written]
+    if writes and written is None:
+        raise Unsupported(
+            "only a causal language model that takes nothing but tokens can write its own text",
+            do="calibrate on random inputs, or on data",
+        )
     count = len(example.args)
     return tuple(made[:count]), dict(zip(example.kwargs, made[count:], strict=True))
 

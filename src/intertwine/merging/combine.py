@@ -15,7 +15,7 @@ removes them. So the places of other axes keep their meaning while one axis afte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -58,15 +58,40 @@ def fold_matrices(
 
 def fold_plan(plan: MergePlan, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """All weights that the plan touches, in float64 and of the old shapes; dropped channels hold zeros."""
-    names = {p.param for axis in plan.axes for p in axis.places}
-    names |= {r.absorber for axis in plan.axes for r in axis.readers if r.absorber}
-    current = {name: weights[name].detach().to(torch.float64) for name in sorted(names)}
-    for axis in plan.axes:
-        rescale(axis, current)
-    for axis in plan.axes:
-        if axis.merges:
-            fold_axis(axis, current, plan.norm)
-    return current
+    return {name: tensor for part in fold_parts(plan, weights) for name, tensor in part.items()}
+
+
+def fold_parts(plan: MergePlan, weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """`fold_plan` a part at a time: axes that share a weight together, usually those of one layer.
+
+    Whoever stores each part in the precision that the model has never holds more than a layer in float64.
+    """
+    for axes in _sharing(plan.axes):
+        names = sorted({name for axis in axes for name in _touched(axis)})
+        current = {name: weights[name].detach().to(torch.float64) for name in names}
+        for axis in axes:
+            rescale(axis, current)
+        for axis in axes:
+            if axis.merges:
+                fold_axis(axis, current, plan.norm)
+        yield current
+
+
+def _touched(axis: AxisPlan) -> set[str]:
+    return {p.param for p in axis.places} | {r.absorber for r in axis.readers if r.absorber}
+
+
+def _sharing(axes: Sequence[AxisPlan]) -> list[list[AxisPlan]]:
+    """Axes in groups that touch no weight of another group; inside a group in their order."""
+    groups: list[tuple[set[str], list[AxisPlan]]] = []
+    for axis in axes:
+        names = _touched(axis)
+        meeting = [g for g in groups if g[0] & names]
+        joined = [a for _, members in meeting for a in members]
+        groups = [g for g in groups if g not in meeting]
+        groups.append((names.union(*(g[0] for g in meeting)), [*joined, axis]))
+    place = {id(axis): k for k, axis in enumerate(axes)}
+    return [sorted(members, key=lambda a: place[id(a)]) for _, members in groups]
 
 
 def rescale(axis: AxisPlan, weights: dict[str, Tensor]) -> None:

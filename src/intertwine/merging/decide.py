@@ -14,7 +14,7 @@ from intertwine.checks import checked
 from intertwine.errors import InputError, WrongKind
 from intertwine.graph.export import check_values
 from intertwine.merging.budget import Sizes, fit_budget
-from intertwine.merging.calibration import random_inputs
+from intertwine.merging.calibration import DATA, WRITTEN, random_inputs
 from intertwine.merging.contractions import MOST, Call, calls, first_rows
 from intertwine.merging.eliminate import make_up
 from intertwine.merging.limits import Limits, find_units, hold
@@ -178,6 +178,9 @@ class Planner:
     @cached_property
     def calibration(self) -> Call:
         """All inputs to measure and fit on: the data, or inputs that need none."""
+        on = self.options.get("calibrate") if self.options.method == "sequential" else DATA
+        if on != DATA:
+            return random_inputs(self.model, self.symmetry, writes=on == WRITTEN)
         if self.data is None:
             return random_inputs(self.model, self.symmetry)
         given = calls(self.data, next(self.model.parameters()))

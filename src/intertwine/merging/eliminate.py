@@ -136,13 +136,20 @@ class _Side:
 def best_from(pick: np.ndarray, moment: np.ndarray, regular: np.ndarray, measured: bool) -> np.ndarray:
     """T = (M C M^T)^-1 M C with C regularised; iterated where C was measured, so that what is exact stays so.
 
-    Each round takes the error in a direction of variance s down by ridge / (s + ridge).
+    pick: M, or the numbers of the channels that are kept. Each round takes the error in a direction of
+    variance s down by ridge / (s + ridge).
     """
-    new = pick @ regular
-    factor = torch.linalg.cholesky(torch.from_numpy(new @ pick.T))
-    matrix = torch.cholesky_solve(torch.from_numpy(new), factor)
+
+    def both(c: np.ndarray) -> tuple[Tensor, Tensor]:
+        rows = c[pick] if pick.ndim == 1 else pick @ c
+        own = rows[:, pick] if pick.ndim == 1 else rows @ pick.T
+        return torch.from_numpy(rows), torch.from_numpy(np.ascontiguousarray(own))
+
+    new, own = both(regular)
+    factor = torch.linalg.cholesky(own)
+    matrix = torch.cholesky_solve(new, factor)
     if measured:
-        wanted, own = torch.from_numpy(pick @ moment), torch.from_numpy(pick @ moment @ pick.T)
+        wanted, own = both(moment)
         for _ in range(ROUNDS):
             matrix = matrix + torch.cholesky_solve(wanted - own @ matrix, factor)
     out: np.ndarray = matrix.numpy()
@@ -158,17 +165,21 @@ def make_up(axis: AxisPlan, readings: Sequence[Reading]) -> AxisPlan:
         return axis
     dropped = {m.drop for m in axis.merges}
     kept = [c for c in range(axis.size) if c not in dropped]
-    pick = np.zeros((len(kept), axis.size))
-    if axis.select:
-        pick[np.arange(len(kept)), kept] = 1.0
-    else:
-        for k, members in enumerate(axis.classes()):
-            pick[k, members] = 1.0 / len(members)
+    pick = np.array(kept) if axis.select else _averages(axis)
     readers = []
     for reading in readings:
         matrix = best_from(pick, reading.second_moment().numpy(), _regular(reading), reading.doubt < 1)
         mean = reading.mean.numpy()
-        lost = mean - matrix.T @ (pick @ mean)
+        lost = mean - matrix.T @ (mean[pick] if axis.select else pick @ mean)
         place = reading.place
         readers.append(Reader(place.param, place.dim, matrix, lost, reading.absorber, reading.sign))
     return replace(axis, readers=tuple(readers), sums_first=False)
+
+
+def _averages(axis: AxisPlan) -> np.ndarray:
+    """M that averages every class of merged channels."""
+    classes = axis.classes()
+    out = np.zeros((len(classes), axis.size))
+    for k, members in enumerate(classes):
+        out[k, members] = 1.0 / len(members)
+    return out

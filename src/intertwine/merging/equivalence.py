@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from torch import nn
 
 from intertwine.checks import checked
+from intertwine.errors import InputError
+from intertwine.graph.export import check_values
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner
 from intertwine.symmetry import Symmetry
 
@@ -27,6 +29,9 @@ def feature_complexity(
 
     One merge sequence an axis is computed, and cut at every beta.
     """
+    check_values(model)
+    if not betas:
+        raise InputError("betas is empty", do="give at least one")
     options = Options("ifm", order="independent", distance=distance, repair="none").checked()
     whole = Planner(model, symmetry, options, axes, check=False).at_beta(max(betas))
     return {beta: whole.cut(beta).complexity for beta in betas}

@@ -88,7 +88,7 @@ def _along(
     score: Score,
     steps: Sequence[float],
 ) -> tuple[float, ...]:
-    moved = float64_weights(symmetry, model)
+    moved = dict(float64_weights(symmetry, model))
     for name, swaps in pairs.items():
         axis = symmetry.axis(name)
         order = np.arange(axis.size)
@@ -136,7 +136,7 @@ def merge_curve(
 def iteration_seconds(model: nn.Module, symmetry: Symmetry, rounds: int = 100) -> list[float]:
     """Seconds of each of the first rounds of the interleaved order, a merge on every axis each (Table 2)."""
     targets = [Target(a.name, a.size, find_places(symmetry, a), True) for a in find_axes(symmetry, None)]
-    engine = Interleaved(targets, float64_weights(symmetry, model))
+    engine = Interleaved(targets, dict(float64_weights(symmetry, model)))
     seconds = []
     for _ in range(min(rounds, max((t.size for t in targets), default=1) - 1)):
         start = time.perf_counter()

@@ -11,6 +11,7 @@ as a matrix (a tied head) is untied. Nothing is claimed: the folded model must c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from torch.nn import functional as F
 from intertwine.checks import checked
 from intertwine.errors import Unsupported
 from intertwine.graph.example import Example
-from intertwine.graph.export import eval_copy, export
+from intertwine.graph.export import check_model, eval_copy, export
 from intertwine.graph.run import raised
 from intertwine.merging.factoring import factored
 from intertwine.merging.rigid import floating
@@ -134,6 +135,7 @@ def find_folding(
     model: nn.Module, example: Any, kwargs: Mapping[str, Any] | None = None
 ) -> tuple[Folding, nn.Module]:
     """How the model folds, and the folded model."""
+    check_model(model)
     given = Example.of(example, kwargs)
     original, model = model, _with_norms_of_torch(model)
     traced = export(model, given.args, given.kwargs)
@@ -295,7 +297,7 @@ def _prove(
     with torch.no_grad():
         pairs = [floating(m(*args, **kwargs)) for m in (eval_copy(model).double(), twin)]
     for a, b in zip(*pairs, strict=True):
-        off = float((a - b).abs().max() / a.abs().max().clamp_min(1e-30))
+        off = float((a - b).abs().max() / a.abs().max().clamp_min(1e-30)) if a.numel() else math.inf
         if not off <= tolerance:
             raise Unsupported(f"the folded model is off by {off:.1e}", so="its norms stay as they are")
 

@@ -54,10 +54,10 @@ def make_up_heads(axis: AxisPlan, seen: Mapping[str, Seen]) -> AxisPlan:
             continue
         known = seen[place.param]
         moment, size = _moment(place, known), place.where.shape[1]
-        pick = np.eye(axis.size * size).reshape(axis.size, size, -1)[kept].reshape(len(kept) * size, -1)
+        pick = (kept[:, None] * size + np.arange(size)).reshape(-1)
         matrix = best_from(pick, moment, _regular(moment, known.rows), True)
         mean = known.mean.numpy()[place.where.reshape(-1)]
-        readers.append(Reader(place.param, place.dim, matrix, mean - matrix.T @ (pick @ mean), _bias(known)))
+        readers.append(Reader(place.param, place.dim, matrix, mean - matrix.T @ mean[pick], _bias(known)))
     return replace(axis, readers=tuple(readers))
 
 

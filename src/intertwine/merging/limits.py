@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+import numpy as np
+
 from intertwine.errors import InputError, NotFound
 from intertwine.merging.plan import AxisPlan, MergePlan
 from intertwine.symmetry import Axis
@@ -110,6 +112,27 @@ class Together:
         """What all its axes cost at that width."""
         merges = self.size - width
         return sum(a.costs[merges - 1] for a in self.axes) if merges else 0.0
+
+    def hull(self) -> np.ndarray:
+        """By width, the lower convex hull of the costs: a cheap step behind a dear one pays for both.
+
+        Widths that cannot be reached cost as much as the narrowest that can.
+        """
+        corners: list[tuple[int, float]] = []
+        for width in range(self.size, self.least - 1, -1):
+            point = (width, self.cost(width))
+            while len(corners) > 1 and _above(corners[-1], corners[-2], point):
+                corners.pop()
+            corners.append(point)
+        widths, costs = zip(*reversed(corners), strict=True)
+        out: np.ndarray = np.interp(np.arange(self.size + 1), widths, costs)
+        return out
+
+
+def _above(point: tuple[int, float], left: tuple[int, float], right: tuple[int, float]) -> bool:
+    """Whether a point does not lie below the line between two others."""
+    share = (point[0] - left[0]) / (right[0] - left[0])
+    return point[1] >= left[1] + share * (right[1] - left[1])
 
 
 def find_units(plan: MergePlan, limits: Limits) -> list[Together]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from intertwine.errors import InputError
 from intertwine.merging.budget import uniform_widths
+from intertwine.merging.calibration import CALIBRATIONS
 from intertwine.merging.cluster import (
     folded_gram,
     kmeans_merges,
@@ -54,7 +55,14 @@ def _sequential_at_beta(planner: Planner, beta: float, progress: Progress | None
 @merge_method(
     "sequential",
     "every kind of axis (MLP channels, heads, their ranks, a folded stream), weights refitted layer by layer",
-    parameters=(Parameter("kinds", ("all", *KINDS), "every kind of axis, or one of them alone"),),
+    parameters=(
+        Parameter("kinds", ("all", *KINDS), "every kind of axis, or one of them alone"),
+        Parameter(
+            "calibrate",
+            CALIBRATIONS,
+            "on the data (or what serves best without any), on text of its own, or on random inputs",
+        ),
+    ),
     repair="weights",
     at_beta=_sequential_at_beta,
     at_share=plan_sequential,
@@ -101,7 +109,8 @@ def _ifm_at_beta(planner: Planner, beta: float, progress: Progress | None) -> Me
 def ifm(planner: Planner, axis: Axis, progress: Progress | None) -> AxisPlan:
     """Every merge of one axis while all others stay as they are."""
     plan, weights = planner.canonical_axis(axis), planner.canonical
-    merges = merge_axis(_target(planner, plan), dict(weights), 1.0, planner.options.max_ratio, progress)
+    own, most = own_weights(plan, weights), planner.options.max_ratio
+    merges = merge_axis(_target(planner, plan), own, 1.0, most, progress)
     return _with(plan, merges, _energy(plan, weights))
 
 
@@ -175,9 +184,14 @@ def _folded(planner: Planner, axis: Axis) -> tuple[AxisPlan, dict[str, Tensor]]:
     """The axis with its batch norm folded in where its group allows it, and the weights in that gauge."""
     places = find_places(planner.symmetry, axis)
     plan = planner.blank_axis(axis, norm_gauge(planner.symmetry, axis, places, planner.weights))
-    weights = dict(planner.weights)
+    weights = own_weights(plan, planner.weights)
     rescale(plan, weights)
     return plan, weights
+
+
+def own_weights(plan: AxisPlan, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those that carry the axis."""
+    return {part.param: weights[part.param] for part in plan.places}
 
 
 def _energy(plan: AxisPlan, weights: Mapping[str, Tensor]) -> float:

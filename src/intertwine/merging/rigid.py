@@ -15,10 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
+from intertwine.graph.eager import run_module
+from intertwine.graph.example import Example
 from intertwine.graph.export import eval_copy
 from intertwine.graph.run import raised, run
-from intertwine.merging.combine import fold_plan
-from intertwine.merging.places import find_places
+from intertwine.merging.combine import fold_parts
+from intertwine.merging.places import find_places, is_large
 from intertwine.merging.plan import AxisPlan, Merge, MergePlan, PlacePlan
 from intertwine.merging.shrink import find_dropped, named_tensors, shrink
 from intertwine.symmetry import Axis, Symmetry
@@ -71,9 +73,14 @@ def _narrowed(symmetry: Symmetry, axis: Axis) -> AxisPlan:
 
 
 def finest(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, Inputs]:
-    """A copy of the model in float64 with inputs for it; as it is where its kernels refuse float64."""
-    copied = eval_copy(model).double()
+    """A copy of the model in float64 with inputs for it; as it is where its kernels refuse float64.
+
+    Of a large model there is no copy: `outputs_of` raises what an op reads.
+    """
     raised_inputs: Inputs = tree_map(lambda x: raised(x, torch.float64), inputs)
+    if is_large(model.parameters()):
+        return eval_copy(model, share=True), raised_inputs
+    copied = eval_copy(model).double()
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -82,6 +89,16 @@ def finest(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, Inputs]:
         dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float64)
         return eval_copy(model), tree_map(lambda x: raised(x, dtype), inputs)
     return copied, raised_inputs
+
+
+def outputs_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
+    """The real outputs of a model that `finest` made, or of one that was cut from it."""
+    args, kwargs = inputs
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the model's own, about sizes that it guesses
+        if is_large(model.parameters()):
+            return run_module(model, Example(args, kwargs)).outputs
+        return floating(model(*args, **kwargs))
 
 
 class _Prober:
@@ -96,19 +113,19 @@ class _Prober:
     def failure(self, axes: Sequence[AxisPlan]) -> str:
         """ "" if the narrowed model runs and is right, otherwise the reason."""
         plan = MergePlan(tuple(axes))
-        folded = fold_plan(plan, self.weights)
-        args, kwargs = self.inputs
+        # in the precision that the model keeps them in, so that both sides are rounded alike
+        parts = [
+            {n: t.to(self.weights[n].dtype) for n, t in p.items()} for p in fold_parts(plan, self.weights)
+        ]
         try:
-            small = shrink(self.model, folded, find_dropped(plan))
-            with torch.no_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the model's own, about sizes that it guesses
-                got = small(*args, **kwargs)
+            got = outputs_of(shrink(self.model, parts, find_dropped(plan)), self.inputs)
         except Exception as error:  # whatever a forward raises on a size that it does not expect
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             return f"its size is written into the forward: {first[:120]}"
+        folded = {name: tensor for part in parts for name, tensor in part.items()}
         wide = {**self.weights, **expand(plan, folded)}
-        expected = run(self.symmetry.traced, wide, args, kwargs)
-        if not alike(floating(got), expected):
+        expected = run(self.symmetry.traced, wide, *self.inputs)
+        if not alike(got, expected):
             return "the narrower model runs but computes something else"
         return ""
 

@@ -3,8 +3,8 @@
 1. Moments of what every weight reads, on `data` or on inputs that need none (`calibration`).
 2. For every axis what each width costs there: channels of an MLP and heads by elimination, linear axes and
    the stream by their spectra (`spectral`).
-3. One run an axis, cut by a quarter, says how much of the *output* that costs: relative errors of different
-   kinds become comparable.
+3. One run an axis, cut by a quarter, says how much of the *output* that costs, on rows that are no padding:
+   relative errors of different kinds become comparable.
 4. The cuts with the least cost for each parameter (or FLOP) saved, until the budget is met.
 5. The smaller model is fitted to the original, layer after layer (`refit`).
 """
@@ -16,14 +16,16 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from intertwine.errors import InputError
 from intertwine.graph.export import eval_copy
 from intertwine.merging.budget import Sizes, fit_budget
-from intertwine.merging.contractions import Call, first_rows
+from intertwine.merging.contractions import Call, first_rows, real_rows
 from intertwine.merging.eliminate import make_up
 from intertwine.merging.heads import make_up_heads, plan_heads
 from intertwine.merging.limits import find_units, matches
+from intertwine.merging.places import is_large
 from intertwine.merging.plan import CHANNELS, HEADS, RANK, STREAM, AxisPlan, MergePlan
 from intertwine.merging.refit import refit
 from intertwine.merging.rigid import floating
@@ -59,15 +61,24 @@ def fitted(planner: Planner, plan: MergePlan) -> MergePlan:
 def weigh(planner: Planner) -> MergePlan:
     """Every axis of every kind cut as far as it goes, with costs that can be compared."""
     kinds = KINDS if planner.options.get("kinds") == "all" else (planner.options.get("kinds"),)
-    axes = [*planner.whole().axes] if CHANNELS in kinds else []
+    if is_large(planner.model.parameters()):
+        raise InputError(
+            "sequential holds the whole model in float64, and this one has more than 250 million weights",
+            do="take --method magnitude",
+        )
     trial = Narrowing(planner)
+    linear = _asked(planner, plan_linear(planner.symmetry, planner.weights, planner.measured))
+    linear = [a for a in linear if a.kind in kinds]
+    turned = _running(planner, trial, linear)
+    axes: list[AxisPlan] = []
+    if CHANNELS in kinds:  # an axis in a basis of its own is not cut by single channels as well
+        taken = {a.name for a in linear} - planner.rigid.keys()
+        axes += [a for a in planner.whole().axes if a.name not in taken]
     if HEADS in kinds:  # before linear axes: what makes up for heads is in the basis that they had
         heads = _asked(planner, plan_heads(planner.symmetry, planner.weights, planner.measured))
         axes += _running(planner, trial, heads)
-    linear = _asked(planner, plan_linear(planner.symmetry, planner.weights, planner.measured))
-    axes += _running(planner, trial, [a for a in linear if a.kind in kinds])
-    some = first_rows(planner.calibration, TRIAL, 1)
-    weighed = tuple(_weighed(planner, axis, some) for axis in axes)
+    outputs = _Outputs(planner.model, first_rows(planner.calibration, TRIAL, 1))
+    weighed = tuple(_weighed(planner, axis, outputs) for axis in (*axes, *turned))
     return replace(planner.blank(), axes=weighed)
 
 
@@ -115,7 +126,7 @@ def _meet(a: AxisPlan, b: AxisPlan) -> bool:
     return bool(parents(a) & parents(b))
 
 
-def _weighed(planner: Planner, axis: AxisPlan, call: Call) -> AxisPlan:
+def _weighed(planner: Planner, axis: AxisPlan, outputs: _Outputs) -> AxisPlan:
     """The axis with its costs in relative error of the model's output."""
     count = max(1, axis.size // 4)
     while count < len(axis.merges) and axis.costs[count - 1] < NOTHING:
@@ -124,18 +135,33 @@ def _weighed(planner: Planner, axis: AxisPlan, call: Call) -> AxisPlan:
         return axis
     cut = _made_up(planner, axis.first(count))
     small = apply_merge(planner.model, replace(planner.blank(), axes=(cut,)))
-    error = _difference(planner.model, small, call)
-    scale = error / max(axis.costs[count - 1], 1e-12)
+    scale = outputs.error(small) / max(axis.costs[count - 1], 1e-12)
     return replace(axis, costs=tuple(scale * c for c in axis.costs))
 
 
-@torch.no_grad()
-def _difference(model: nn.Module, small: nn.Module, call: Call) -> float:
-    before, after = (floating(eval_copy(m, share=True)(*call[0], **call[1]))[0] for m in (model, small))
-    spread = before - before.mean(-1, keepdim=True)
-    off = after - before
-    off = off - off.mean(-1, keepdim=True)
-    return float(off.square().sum() / spread.square().sum().clamp_min(1e-30))
+class _Outputs:
+    """What a model gives on a few inputs, where they are no padding, and how far another is from that.
+
+    What comes of padding is read by nobody, and may be far off: tokens that fill up are not measured.
+    """
+
+    def __init__(self, model: nn.Module, call: Call) -> None:
+        self.call = call
+        self.before = self._rows(model)
+        spread = self.before - self.before.mean(-1, keepdim=True)
+        self.whole = float(spread.square().sum().clamp_min(1e-30))
+
+    @torch.no_grad()
+    def _rows(self, model: nn.Module) -> Tensor:
+        out = floating(eval_copy(model, share=True)(*self.call[0], **self.call[1]))[0]
+        rows = out.reshape(-1, out.shape[-1]) if out.dim() else out.reshape(1, 1)
+        kept = real_rows(self.call, len(rows))
+        return rows if kept is None else rows[kept]
+
+    def error(self, small: nn.Module) -> float:
+        """Relative square error; what is the same for all coordinates of a row does not count."""
+        off = self._rows(small) - self.before
+        return float((off - off.mean(-1, keepdim=True)).square().sum()) / self.whole
 
 
 __all__ = ["KINDS", "fitted", "plan_sequential", "weigh"]

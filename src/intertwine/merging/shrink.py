@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from intertwine.checks import checked
 from intertwine.errors import InputError
-from intertwine.merging.combine import fold_plan
+from intertwine.merging.combine import fold_parts
 from intertwine.merging.plan import MergePlan
 
 Dropped = dict[tuple[str, int], np.ndarray]
@@ -43,8 +43,8 @@ def apply_merge(model: nn.Module, plan: MergePlan) -> nn.Module:
     missing = [p.param for a in plan.axes for p in a.places if p.param not in state]
     if missing:
         raise InputError(f"the model has no weight {missing[0]!r}", so="the plan belongs to another model")
-    folded = fold_plan(plan, {name: t for name, t in state.items() if t.is_floating_point()})
-    small = shrink(model, folded, find_dropped(plan))
+    parts = fold_parts(plan, {name: t for name, t in state.items() if t.is_floating_point()})
+    small = shrink(model, parts, find_dropped(plan))
     set_numbers(small, find_numbers(model, plan))
     replace_tensors(small, {name: torch.from_numpy(values.copy()) for name, values in plan.weights.items()})
     return small
@@ -97,12 +97,19 @@ def set_numbers(model: nn.Module, numbers: Mapping[str, Mapping[str, int]]) -> N
             setattr(model.get_submodule(path), name, value)
 
 
-def shrink(model: nn.Module, weights: Mapping[str, Tensor], dropped: Dropped) -> nn.Module:
-    """A copy of `model` with new weights, without the dropped positions."""
-    small = copy.deepcopy(model)
-    before = {name: tuple(t.shape) for name, t in named_tensors(small).items()}
-    touched = replace_tensors(small, {name: _without(t, name, dropped) for name, t in weights.items()})
-    fix_layers(small, touched, before)
+def shrink(model: nn.Module, parts: Iterable[Mapping[str, Tensor]], dropped: Dropped) -> nn.Module:
+    """A copy of `model` with new weights, given a part at a time, without the dropped positions."""
+    state = named_tensors(model)
+    before = {name: tuple(t.shape) for name, t in state.items()}
+    cut = {name for name, _ in dropped}
+    # what is cut is replaced, so that it need not be copied
+    small = copy.deepcopy(model, {id(t): t for name, t in state.items() if name in cut})
+    touched = [
+        path
+        for part in parts
+        for path in replace_tensors(small, {name: _without(t, name, dropped) for name, t in part.items()})
+    ]
+    fix_layers(small, dict.fromkeys(touched), before)
     return small
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,17 @@ from intertwine.data.batches import Batches, arguments
 from intertwine.errors import InputError
 from intertwine.graph.example import Example
 from intertwine.graph.export import assert_runs
+from intertwine.merging.budget import Sizes
+from intertwine.merging.calibration import DATA
 from intertwine.merging.config_fields import config_key
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner
-from intertwine.merging.factoring import factored, find_tables
-from intertwine.merging.folding import Folding, find_folding
+from intertwine.merging.folding import Folding
 from intertwine.merging.limits import Limits, layer_key
-from intertwine.merging.places import check_beta
-from intertwine.merging.plan import MergePlan
+from intertwine.merging.places import check_beta, is_large
+from intertwine.merging.plan import CHANNELS, MergePlan
 from intertwine.merging.registry import all_parameters, find_method
 from intertwine.merging.repair import reestimate_norms
+from intertwine.merging.rewriting import has_attention, rewrite, wanted_rewritings
 from intertwine.merging.shrink import apply_merge
 from intertwine.merging.storage import flops_of, save_merged
 from intertwine.progress import Progress, counted
@@ -40,7 +42,10 @@ _MEASURED = 2000  # inputs that statistics are measured on
 
 @dataclass(frozen=True, repr=False)
 class Merged(Result):
-    """model: the smaller model, which really runs. FLOPs are those of one call; accuracies need data."""
+    """model: the smaller model, which really runs. FLOPs are those of one call; accuracies need data.
+
+    taken: axis -> the parameters that went with it, axis after axis, so that they add up.
+    """
 
     model: nn.Module
     plan: MergePlan
@@ -52,6 +57,8 @@ class Merged(Result):
     evaluation_after: Evaluation | None
     seconds: float
     folding: Folding | None = None
+    taken: Mapping[str, int] = field(default_factory=dict)
+    evaluation_cut: Evaluation | None = None
 
     @property
     def accuracy_before(self) -> float | None:
@@ -66,22 +73,26 @@ class Merged(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `intertwine merge --json` prints it."""
         plan = self.plan
-        left_out = ("model", "plan", "folding", "evaluation_before", "evaluation_after")
+        left_out = ("model", "plan", "folding", "evaluation_before", "evaluation_after", "evaluation_cut")
         numbers = {name: value for name, value in vars(self).items() if name not in left_out}
-        for when in ("before", "after"):
+        for when in ("before", "after", *(["cut"] if self.evaluation_cut is not None else [])):
             found = getattr(self, f"evaluation_{when}")
             numbers[f"accuracy_{when}"] = _accuracy(found)
             numbers[f"evaluation_{when}"] = None if found is None else found.to_dict()
         return {
             **numbers, "complexity": plan.complexity, "merges": plan.merges, "method": plan.method,
             "repair": plan.repair, "left_alone": dict(plan.left_alone),
+            "kinds": {axis.name: axis.kind for axis in plan.axes},
         }  # fmt: skip
 
     def tables(self) -> Sequence[Table]:
         """A row an axis."""
-        columns = ["axis", "width", "complexity", "relative error"]
-        rows = [[a.name, a.size, a.width, a.costs[-1] if a.costs else 0.0] for a in self.plan.axes]
-        return [Table("merge", columns, rows, columns[1:])]
+        columns = ["axis", "kind", "width", "complexity", "parameters taken", "relative error"]
+        rows = [
+            [a.name, a.kind, a.size, a.width, self.taken.get(a.name, 0), a.costs[-1] if a.costs else 0.0]
+            for a in self.plan.axes
+        ]
+        return [Table("merge", columns, rows, columns[2:])]
 
     def save(self, path: str | Path, source: str = "", *, input: str | None = None) -> Path:
         """The page (.html), the numbers (.json), or else a folder that `intertwine.load` reads.
@@ -121,6 +132,8 @@ class Merged(Result):
                 lines += [f"before: {self.evaluation_before}", f"after: {self.evaluation_after}"]
             else:
                 lines.append(f"accuracy: {self.accuracy_before:.2%} -> {self.accuracy_after:.2%}")
+        if self.evaluation_cut is not None:
+            lines.append(f"before fine-tuning: {self.evaluation_cut}")
         return lines
 
 
@@ -165,8 +178,9 @@ def merge(
     ratio: Mapping[str, float] | None = None,
     uniform: bool = False,
     multiple: int = 1,
-    fold: bool = False,
-    factor: bool = False,
+    fold: bool | None = None,
+    factor: bool | None = None,
+    finetune: Callable[[nn.Module], nn.Module] | None = None,
     progress: Progress | None = None,
     **parameters: str | None,
 ) -> Merged:
@@ -174,15 +188,24 @@ def merge(
 
     Give one of beta (default: 0.1), target_params, target_flops, and max_drop: the fewest parameters whose
     accuracy on `data` is within max_drop of the model's, by bisection. inputs: an example for one call.
-    repair="data" measures on `train_data` (or on `data`; labels are not used), and so does
-    method="sequential" where they are given. fold: fold the norms of a pre-norm network first, so that its
-    stream can be cut too; factor: make products of its tables of tokens, so that their rank can be cut;
-    shares are still those of the model given. parameters: those of the method, such as order, distance and
-    norm. paper: the source's method as released. The caller's model is not touched.
+    method: without one, "sequential" where there is attention (and no beta), else "moments".
+    repair="data" measures on `train_data` (or on `data`; labels are not used), and so does "sequential"
+    where they are given (calibrate="random": on inputs that need no data all the same). fold: fold the norms
+    of a pre-norm network first, so that its stream can be cut too; factor: make products of its tables of
+    tokens, so that their rank can be cut; by default "sequential" does both where they add few parameters,
+    and neither where uniform is asked for (a config cannot say them). Shares are still those of the model
+    given. parameters: those of the method, such as order, kinds and norm. paper: the source's method as
+    released. The caller's model is not touched.
 
     ignore: patterns of axes to leave alone. ratio: pattern -> the share of an axis to merge away, whatever
     the goal. multiple: widths are multiples of it. uniform: one width for all layers that share a number of
     the model's config (of layers of one kind, where there is no config), chosen by what all of them cost.
+
+    Of a model whose weights take more than 2 GB in float64 (250 million) magnitude is the default: nothing
+    but the weights of one layer is held in float64.
+
+    finetune: what makes the smaller model better, `training.Finetune("digits", epochs=5, out="run")`: any
+    function from a model to the model of the same shapes. It is measured before and after.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -199,12 +222,20 @@ def merge(
         raise InputError("max_drop needs data to measure accuracy on", do="give data")
     if beta is not None:
         check_beta(beta)
+    if ratio and not given:
+        given = {"target_params": 1.0}  # the ratios are the goal
+    example = Example.of(inputs, kwargs)
+    if method is None and not paper:
+        method = _named_by(parameters) or ("magnitude" if is_large(model.parameters()) else None)
+        if method is None and given and beta is None:
+            symmetry = symmetry or trace(model, tuple(example.args), dict(example.kwargs))
+            method = "sequential" if has_attention(symmetry) else None
+            parameters |= {"kinds": CHANNELS} if method and uniform else {}
     options = _options(method, paper, repair, max_ratio, parameters)
     limits = Limits(None, multiple, tuple(ignore), dict(ratio or {}))
     held = limits, uniform, fold, factor
-    job = _Job(model, inputs, kwargs, data, train_data, symmetry, options, axes, progress, *held)
-    if ratio and not given:
-        given = {"target_params": 1.0}  # the ratios are the goal
+    job = _Job(model, example, data, train_data, symmetry, options, axes, progress, *held)
+    job.finetune = finetune
     return job.measured(job.plan(**given))
 
 
@@ -235,8 +266,17 @@ def merge_betas(
         check_beta(beta)
     options = _options(method, paper, repair, max_ratio, parameters)
     limits = Limits(None, multiple, tuple(ignore), dict(ratio or {}))
-    job = _Job(model, inputs, kwargs, data, train_data, symmetry, options, axes, progress, limits, uniform)
+    example = Example.of(inputs, kwargs)
+    job = _Job(model, example, data, train_data, symmetry, options, axes, progress, limits, uniform)
     return MergeCurve(tuple(betas), tuple(job.measured(job.plan(beta=beta)) for beta in betas))
+
+
+def _named_by(parameters: Mapping[str, str | None]) -> str | None:
+    """The one method that has the parameters that were given; None where that says nothing."""
+    known = all_parameters()
+    own = [n for n, v in parameters.items() if v is not None and n not in Options.__dataclass_fields__]
+    found = {known[name][1] for name in own if name in known}
+    return found.pop() if len(found) == 1 else None
 
 
 def _options(
@@ -260,31 +300,33 @@ class _Job:
     """One model with its planner and its data."""
 
     def __init__(
-        self, model: nn.Module, inputs: Any, kwargs: Mapping[str, Any] | None, data: Any, train_data: Any,
+        self, model: nn.Module, example: Example, data: Any, train_data: Any,
         symmetry: Symmetry | None, options: Options, axes: Sequence[str] | None, progress: Progress | None,
-        limits: Limits, uniform: bool, fold: bool = False, factor: bool = False,
+        limits: Limits, uniform: bool, fold: bool | None = None, factor: bool | None = None,
     ) -> None:  # fmt: skip
         self.start = time.perf_counter()
+        self.finetune: Callable[[nn.Module], nn.Module] | None = None
         self.model, self.data, self.progress = model, data, progress
-        example = Example.of(inputs, kwargs)
         self.call = (tuple(example.args), dict(example.kwargs))
-        self.base, self.folding = model, None  # type: nn.Module, Folding | None
         self.batches: list[Any] | None = None
         calibration = data if train_data is None else train_data
-        sequential = options.method == "sequential" and calibration is not None
-        if options.repair == "data" or sequential:
+        sequential = options.method == "sequential"
+        measures = sequential and calibration is not None and options.get("calibrate") == DATA
+        if options.repair == "data" or measures:
             if calibration is None:
                 raise InputError("repair by data needs data", do="give data or train_data")
             self.batches = [x for x, _ in Batches(calibration, batch=100, limit=_MEASURED)]
             for batch in self.batches[:1]:
                 assert_runs(model, *arguments(batch), what="the data")
-        if fold:
-            self.folding, self.base = find_folding(model, *self.call)
+        if sequential:
+            could = wanted_rewritings(options.get("kinds"), uniform)
+            fold, factor = (asked if asked or can else False
+                            for asked, can in zip((fold, factor), could, strict=True))  # fmt: skip
+        else:
+            fold, factor = bool(fold), bool(factor)
+        self.folding, self.base = rewrite(model, self.call, fold, factor)
+        if self.base is not model:
             symmetry = None
-        if factor:
-            tables = find_tables(self.base, *self.call)
-            self.folding = replace(self.folding or Folding(), factored=tables)
-            self.base, symmetry = factored(self.base, tables), None
         symmetry = symmetry or trace(self.base, *self.call)
         if uniform:
             known = hasattr(model, "config") and hasattr(type(model), "_from_config")
@@ -329,17 +371,39 @@ class _Job:
 
     def _at_share(self, share: float, advance: Callable[[int], None] | None = None) -> MergePlan:
         """A share of the parameters of the model that was given; folding may have added some."""
+        if not _size(self.base):
+            raise InputError("the model has no parameters", so="there is nothing to make smaller")
         of_base = min(1.0, share * _size(self.model) / _size(self.base))
         return self.planner.at_share(of_base, "parameters", advance)
 
     def measured(self, plan: MergePlan) -> Merged:
         """The smaller model, and its numbers from running it."""
-        small = self._build(plan)
+        small, cut = self._build(plan), None
+        if self.finetune is not None:
+            cut, small = self._evaluate(small, "the smaller model"), self._finetuned(small)
         return Merged(
             small, plan, _size(self.model), _size(small), flops_of(self.model, *self.call),
             flops_of(small, *self.call), self.evaluation, self._evaluate(small, "the smaller model"),
-            time.perf_counter() - self.start, self.folding,
+            time.perf_counter() - self.start, self.folding, self._taken(plan), cut,
         )  # fmt: skip
+
+    def _taken(self, plan: MergePlan) -> dict[str, int]:
+        """Axis -> the parameters that go with it once those before it are gone."""
+        sizes = Sizes(self.base, self.planner.symmetry, plan)
+        removed: dict[str, int] = {}
+        found: dict[str, int] = {}
+        for axis in plan.axes:
+            found[axis.name] = round(sizes.saved([axis.name], axis.size - axis.width, removed))
+            removed[axis.name] = axis.size - axis.width
+        return found
+
+    def _finetuned(self, small: nn.Module) -> nn.Module:
+        assert self.finetune is not None
+        better = self.finetune(small)
+        shapes = [{n: t.shape for n, t in m.state_dict().items()} for m in (small, better)]
+        if shapes[0] != shapes[1]:
+            raise InputError("finetune returned a model of other shapes", do="return the model it was given")
+        return better
 
     def _build(self, plan: MergePlan) -> nn.Module:
         """The smaller model, with statistics measured again if repair is data."""

@@ -63,10 +63,19 @@ class Narrowing:
             for attributes in _subsets(numbers):
                 plan = _plan(plans, scaled, attributes)
                 if self._runs(plan):
-                    self.known[kind] = scaled, frozenset((_alike(p), n) for p, n in attributes)
+                    plan = self._fewest(plan)
+                    self.known[kind] = scaled, frozenset((_alike(p), n) for p, n in plan.attributes)
                     return plan
         self.known[kind] = None
         return None
+
+    def _fewest(self, plan: AxisPlan) -> AxisPlan:
+        """Without the numbers that the forward does not read: they may hold the width of another axis."""
+        for number in plan.attributes:
+            fewer = replace(plan, attributes=tuple(n for n in plan.attributes if n != number))
+            if self._runs(fewer):
+                plan = fewer
+        return plan
 
     def _numbers(self, plans: tuple[AxisPlan, ...]) -> Numbers:
         """Whole numbers of the modules around the axis that equal its width, or its part of a dimension."""

@@ -14,27 +14,30 @@ if TYPE_CHECKING:
 
 def page_of(result: Any, **options: Any) -> Page:
     """The page that belongs to a kind of result; tables and remarks where there is no picture."""
-    from intertwine.aligning import Interpolation
+    from intertwine.aligning import Alignment, Interpolation
     from intertwine.comparing import Comparison
     from intertwine.exploring import Exploration
     from intertwine.inside import Attribution, Dissection
     from intertwine.merging.smaller import MergeCurve, Merged
-    from intertwine.pages.align_page import interpolation_page
+    from intertwine.pages.align_page import alignment_page, interpolation_page
     from intertwine.pages.attribute_page import attribute_page
     from intertwine.pages.dimension_page import dimension_page
     from intertwine.pages.dissect_page import dissect_page
     from intertwine.pages.explore_page import exploration_page
     from intertwine.pages.merge_page import curve_page, merged_page
+    from intertwine.pages.rotate_page import rotate_page
     from intertwine.pages.similarity_page import comparison_page
     from intertwine.pages.stitch_page import stitch_page
     from intertwine.pages.symmetry_page import inspection_page
     from intertwine.pages.train_page import train_page
-    from intertwine.stitching import StitchReport
-    from intertwine.symmetry import Inspection
+    from intertwine.pages.verify_page import verify_page
+    from intertwine.stitching import Rotation, StitchReport
+    from intertwine.symmetry import Inspection, Report
     from intertwine.tangent import Dimension
     from intertwine.training import Run
 
     pages: dict[type, Callable[..., Page]] = {
+        Alignment: alignment_page,
         Attribution: attribute_page,
         Comparison: comparison_page,
         Dimension: dimension_page,
@@ -44,6 +47,8 @@ def page_of(result: Any, **options: Any) -> Page:
         Interpolation: interpolation_page,
         MergeCurve: curve_page,
         Merged: merged_page,
+        Report: verify_page,
+        Rotation: rotate_page,
         Run: train_page,
         StitchReport: stitch_page,
     }

@@ -1,11 +1,11 @@
-"""The page of `intertwine interpolate`: loss and accuracy along the line, and features layer by layer."""
+"""The pages of `intertwine align` (channels before and after) and `interpolate` (the line between models)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from intertwine.aligning import Interpolation, InterpolationCurve, LayerConnectivity
+from intertwine.aligning import Alignment, Interpolation, InterpolationCurve, LayerConnectivity
 from intertwine.aligning._interpolation import NAMES
 from intertwine.pages.page import Page
 
@@ -21,7 +21,53 @@ _COLOURS = {
     "none": "#8a94a3", "permutation": "#2f6fde", "full": "#d1495b", "aligned": "#2f6fde", "reset": "#7b61c4",
     "repair": "#c08a1e", "least-squares": "#2a9d6f",
 }  # fmt: skip
+_ONE_ORBIT = 1e-6  # as near as float32 weights come back
 _FRAME = {"template": "plotly_white", "margin": {"l": 60, "r": 20, "t": 30, "b": 50}, "height": 420}
+
+
+def alignment_page(found: Alignment, facts: Mapping[str, object] | None = None) -> Page:
+    """How near B came to A, axis by axis."""
+    page = Page("B brought onto A")
+    page.finding(alignment_finding(found))
+    page.section(
+        "Channel by channel",
+        "The mean cosine between the weights of matched channels of A and B; 1 means that they agree up to a "
+        "factor. Moving channels changes no function: the aligned B computes what B computes.",
+    )
+    page.figure(cosine_figure(found), "Mean cosine of matched channels of every axis, before and after.")
+    table = found.tables()[0]
+    page.section("Every axis", folded=True)
+    page.table(table.columns, table.rows)
+    page.section("What was tried", "Distance relative to A; the best is kept.", folded=True)
+    page.table(["moved by", "distance"], [list(each) for each in found.candidates])
+    page.facts({**(facts or {}), "compared by": found.by, "group": found.group, "seed": found.seed})
+    for note in found.notes:
+        page.text(note)
+    return page
+
+
+def alignment_finding(found: Alignment) -> str:
+    """One sentence: the distance before and after, and what that means."""
+    moved = sum(axis.moved for axis in found.axes)
+    text = (
+        f"B's distance from A goes from {found.distance_before:.3g} to {found.distance_after:.3g} times "
+        f"the length of A; {moved:,} of {sum(axis.size for axis in found.axes):,} channels changed place."
+    )
+    return f"{text} They are one function." if found.distance_after < _ONE_ORBIT else text
+
+
+def cosine_figure(found: Alignment) -> Figure:
+    """Two bars an axis."""
+    import plotly.graph_objects as go
+
+    names = [axis.name for axis in found.axes]
+    figure = go.Figure()
+    for label, name, colour in (("before", "cosine_before", "#8a94a3"), ("after", "cosine_after", "#2f6fde")):
+        values = [getattr(axis, name) for axis in found.axes]
+        figure.add_bar(x=names, y=values, name=label, marker={"color": colour})
+    figure.update_xaxes(type="category", automargin=True)
+    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
+    return figure.update_layout(yaxis_title="cosine", barmode="group", legend=legend, **_FRAME)
 
 
 def interpolation_page(found: Interpolation, facts: Mapping[str, object] | None = None) -> Page:

@@ -20,8 +20,8 @@ COLUMNS = [
 _WIDTH = 112
 STYLE = (
     "<style>.cells{display:flex;flex-wrap:wrap;gap:14px;margin:8px 0 12px}.cell{font-size:12.5px;"
-    "color:#5b6675}.cell img{display:block;margin-bottom:3px}.word{padding:2px 1px;border-radius:3px;"
-    "white-space:pre-wrap;font-family:ui-monospace,monospace}summary{cursor:pointer}</style>"
+    "color:var(--soft)}.cell img{display:block;margin-bottom:3px}.word{padding:2px 1px;border-radius:3px;"
+    "color:#1c2430;white-space:pre-wrap;font-family:ui-monospace,monospace}summary{cursor:pointer}</style>"
 )
 RULE = (
     "Guided backpropagation passes a rectifier (ReLU and what bends like it: leaky, ELU, GELU, ...) only "
@@ -54,8 +54,8 @@ def attribute_page(
 ) -> Page:
     """statistics: mean and deviation by which images were normalised, to show them in their colours."""
     page = Page(f"What features of {result.axis} see")
-    page.section("What was looked at")
-    found = {
+    page.finding(attribute_finding(result))
+    page.facts({
         **(facts or {}),
         "axis": f"{result.axis} ({result.group})",
         "read at": result.at,
@@ -63,14 +63,7 @@ def attribute_page(
         + (f" at beta {result.beta:g}" if result.beta is not None else ""),
         "inputs looked at": result.looked_at,
         "channels never active": result.dead,
-    }
-    page.table(["", ""], [[key, value] for key, value in found.items()])
-    page.section(
-        "Do the members of a class see the same?",
-        "The mean correlation over pairs of members: of their activations over all inputs and positions, and "
-        "of their attributions on the inputs below. Beside it the same for random features of the axis.",
-    )
-    page.table(COLUMNS, class_rows(result))
+    })  # fmt: skip
     for k, view in enumerate(result.classes):
         page.section(f"Class {k}: {len(view.members)} feature{'s' if len(view.members) > 1 else ''}")
         page.text(Html(STYLE + class_cells(result, view, statistics)))
@@ -78,8 +71,31 @@ def attribute_page(
             page.text(
                 f"Integrated gradients miss F(x) - F(0) by at most {view.incomplete:.2%} of their sizes."
             )
-    page.section("How", RULE)
+    page.section(
+        "Do the members of a class see the same?",
+        "The mean correlation over pairs of members: of their activations over all inputs and positions, and "
+        "of their attributions on the inputs below. Beside it the same for random features of the axis.",
+    )
+    page.table(COLUMNS, class_rows(result))
+    page.section("How attributions are computed", RULE, folded=True)
     return page
+
+
+def attribute_finding(result: Attribution) -> str:
+    """Whether members of a class see the same, in one sentence."""
+    known = [view.heat for view in result.classes if np.isfinite(view.heat.members + view.heat.random)]
+    if not known:
+        return f"The inputs that excite features of {result.axis} most, and what in them does."
+    members, random, spread = (
+        float(np.mean([getattr(heat, name) for heat in known])) for name in ("members", "random", "spread")
+    )
+    count = f"the {len(known)} classes shown" if len(known) > 1 else "the class shown"
+    apart = members > random + 2 * spread
+    says = "they see the same more than chance would" if apart else "no more alike than chance"
+    return (
+        f"Attributions of the members of {count} correlate by {members:.2f}, those of random features of "
+        f"{result.axis} by {random:.2f} ± {spread:.2f}: {says}."
+    )
 
 
 def class_cells(result: Attribution, view: ClassView, statistics: Statistics | None) -> str:

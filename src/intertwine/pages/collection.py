@@ -17,7 +17,7 @@ from typing import Any
 from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.pages.page import Html, Page
-from intertwine.reading import read_text
+from intertwine.reading import parsing, read_text
 from intertwine.results import Result, Table
 
 _POLICY = (
@@ -66,8 +66,10 @@ class Collection(Result):
     def page(self, facts: Mapping[str, Any] | None = None, **_: Any) -> Page:
         """One page with all of them."""
         whole = Page(self.title)
-        whole.finding(f"{len(self.pages)} pages: " + " ".join(p.finding for p in self.pages if p.finding))
+        whole.finding(f"{len(self.pages)} page{'s' * (len(self.pages) != 1)}, each with what it found.")
         whole.facts(facts or {})
+        whole.section("What was found")
+        whole.table(["page", "finding"], [[p.title, p.finding] for p in self.pages])
         for page in self.pages:
             whole.section(page.title)
             framed = html.escape(_confined(page.document), quote=True)
@@ -107,7 +109,8 @@ def _collected(page: Any) -> CollectedPage:
     else:
         raise InputError(f"{type(page).__name__} is no page", do="give a file, or what a verb returned")
     parser = _Words()
-    parser.feed(document)
+    with parsing(source or "the page"):
+        parser.feed(document)
     if not parser.found["footer"].strip().startswith("intertwine "):
         raise InputError(
             f"{source} is no page of intertwine", do="give pages that verbs wrote with -o or --page"

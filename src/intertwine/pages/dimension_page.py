@@ -49,10 +49,19 @@ def number_rows(result: Dimension) -> list[list[Any]]:
 
 
 def dimension_page(result: Dimension, *, facts: Mapping[str, Any] | None = None) -> Page:
-    """facts: what was measured, for the table at the top."""
+    """facts: what was measured."""
     page = Page(f"Functional dimension{f' of {result.scope}' if result.scope else ''}: {result.verdict}")
-    page.section("The numbers", VERDICTS[result.verdict])
-    page.table(["what", "value"], [*([k, v] for k, v in (facts or {}).items()), *number_rows(result)])
+    page.finding(dimension_finding(result))
+    page.facts(facts or {})
+    if len(result.singular_values):
+        page.section("Singular values")
+        page.figure(
+            values_figure(result),
+            "Singular values of the Jacobian in float64, rows and columns of length 1. The fall is the rank; "
+            "what lies right of it and is not the orbit is the deficit.",
+        )
+    page.section("The numbers")
+    page.table(["what", "value"], number_rows(result))
     if result.parts:
         page.section("Axis by axis", "Channels of one axis in all the weights that carry it, all else held.")
         page.table(
@@ -65,14 +74,14 @@ def dimension_page(result: Dimension, *, facts: Mapping[str, Any] | None = None)
     if result.directions:
         page.section("Directions that change nothing and are not in the group")
         page.table(COLUMNS, direction_rows(result))
-    if len(result.singular_values):
-        page.section("Singular values")
-        page.figure(
-            values_figure(result),
-            "Singular values of the Jacobian in float64, rows and columns of length 1. The fall is the rank; "
-            "what lies right of it and is not the orbit is the deficit.",
-        )
     return page
+
+
+def dimension_finding(result: Dimension) -> str:
+    """The verdict and the numbers that it rests on."""
+    numbers = f"{result.rank:,} + {result.orbit:,} of {result.parameters:,}"
+    rest = f", {result.deficit:,} are left" if result.deficit else ""
+    return f"{VERDICTS[result.verdict]} Rank and orbit: {numbers} numbers{rest}."
 
 
 def values_figure(result: Dimension) -> Any:
@@ -83,10 +92,20 @@ def values_figure(result: Dimension) -> Any:
     keep = np.unique(np.linspace(0, len(values) - 1, min(len(values), 4000)).astype(int))
     figure = go.Figure()
     figure.add_scatter(x=keep + 1, y=values[keep], mode="lines", name="singular values", line_color="#2667a8")
-    figure.add_vline(x=result.rank + 0.5, line_color="#d5652c", annotation_text="rank")
+    figure.add_vline(
+        x=result.rank + 0.5, line_color="#d5652c", annotation_text="rank", annotation_position="top left"
+    )
     bound = result.parameters - result.orbit
     if bound != result.rank:
-        figure.add_vline(x=bound + 0.5, line_dash="dot", annotation_text="parameters - orbit")
+        figure.add_vline(x=bound + 0.5, line_dash="dot", line_color="#8a94a3")
+        note = {
+            "text": "parameters - orbit",
+            "showarrow": False,
+            "yref": "paper",
+            "y": 0.9,
+            "xanchor": "right",
+        }
+        figure.add_annotation(x=bound, **note)
     figure.update_layout(
         template="plotly_white", height=380, xaxis_title="number", yaxis_title="singular value",
         margin={"l": 10, "r": 10, "t": 30, "b": 40},

@@ -131,30 +131,51 @@ def _shown(image: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(image.transpose(1, 2, 0))
 
 
+def dissect_finding(result: Dissection) -> str:
+    """How many units detect a concept in the own basis and in the last other one, layer by layer."""
+    parts = []
+    for layer in result.groups:
+        readings = result.of(layer)
+        own, last = readings[0], max(r.alpha for r in readings)
+        text = f"{len(own.detectors)} of {own.units} units of {layer} ({own.share:.0%}) detect a concept"
+        if own.by != "none":
+            text += f" in the basis {basis_name(own)}"
+        others = [r for r in readings if r.by != "none" and r.alpha == last and r is not own]
+        if others:
+            shares = [r.share for r in others]
+            within = f" ± {np.std(shares):.0%}" if len(others) > 1 else ""
+            how = "an element of its own group" if others[0].by == "group" else "a random rotation"
+            text += f", {np.mean(shares):.0%}{within} after {how}"
+        parts.append(text)
+    return f"{'; '.join(parts)}."
+
+
 def dissect_page(result: Dissection, *, facts: Mapping[str, Any] | None = None) -> Page:
     """One section a layer, then what was done."""
     page = Page("Which units detect a concept")
-    page.section("What was looked at")
-    rows = {**(facts or {}), "concepts": result.data, "images": result.images}
-    rows |= {f"group of {layer}": name for layer, name in result.groups.items()}
-    page.table(["", ""], [[key, value] for key, value in rows.items()])
+    page.finding(dissect_finding(result))
+    page.facts({**(facts or {}), "concepts": result.data, "images": result.images})
+    page.facts({f"group of {layer}": name for layer, name in result.groups.items()})
     page.section(
         "Interpretable units",
         f"A unit is active where it exceeds its {result.quantile:g} quantile over all images and positions. "
         "It detects the concept with which its mask, resized to the image, has the largest intersection over "
         f"union, if that exceeds {result.threshold:g} (source 002, F.1).",
     )
-    page.table(COLUMNS, dissect_rows(result))
     layers = list(result.groups)
     if len({r.alpha for r in result.readings}) > 2:
         curves = {layer: share_points(result.of(layer)) for layer in layers}
         page.figure(share_figure(curves), "Bars are deviations over random rotations.")
+    page.table(COLUMNS, dissect_rows(result))
     for layer in layers:
         first = {basis_name(r): r for r in result.of(layer) if r.draw == 0}
         page.section(f"{layer}: concepts by category")
         counts = {name: reading.concepts_by_category() for name, reading in first.items()}
-        shown = category_figure(counts, "distinct concepts")
-        page.figure(shown, "Distinct concepts that some unit detects.")
+        if any(counts.values()):
+            shown = category_figure(counts, "distinct concepts")
+            page.figure(shown, "Distinct concepts that some unit detects.")
+        else:
+            page.text("No unit detects a concept in any basis.")
         for name, reading in first.items():
             if reading.examples:
                 page.text(f"Best units, basis: {name}")

@@ -23,6 +23,7 @@ SCALE = "Viridis"
 CAMERA = {"eye": {"x": 1.6, "y": 1.6, "z": 1.1}}
 # More points than this make a browser slow and a picture no clearer.
 MAX_DRAWN = 60_000
+_BAR = {"thickness": 14, "exponentformat": "power"}  # narrow, so that a telephone shows more of the picture
 
 
 def surface_figure(landscape: Landscape) -> Figure:
@@ -35,7 +36,7 @@ def surface_figure(landscape: Landscape) -> Figure:
     # The surface is cut at the 90th percentile: J grows with a power of the distance and hides the valley.
     heights = np.minimum(landscape.values, top).T.astype(np.float32)
     figure = go.Figure(
-        go.Surface(x=c1, y=c2, z=heights, colorscale=SCALE, colorbar={"title": landscape.name})
+        go.Surface(x=c1, y=c2, z=heights, colorscale=SCALE, colorbar={"title": landscape.name, **_BAR})
     )
     lift = 0.02 * top
     for index, (name, at) in enumerate(zip(landscape.mark_names, landscape.marks, strict=True)):
@@ -45,7 +46,8 @@ def surface_figure(landscape: Landscape) -> Figure:
                 marker={"size": 6, "color": _colour(index)},
             )
         )  # fmt: skip
-    scene = {"xaxis_title": "c1", "yaxis_title": "c2", "zaxis_title": landscape.name, "camera": CAMERA}
+    scene = {"xaxis_title": "c1", "yaxis_title": "c2", "camera": CAMERA}
+    scene["zaxis"] = {"title": landscape.name, "exponentformat": "power"}
     return figure.update_layout(scene=scene, legend={"x": 0, "y": 1}, **_frame(560))
 
 
@@ -59,7 +61,7 @@ def contour_figure(landscape: Landscape, orbit: Orbit | None = None) -> Figure:
     figure = go.Figure(
         go.Contour(
             x=c1, y=c2, z=logs, colorscale=SCALE, ncontours=24, line={"width": 0},
-            colorbar={"title": f"log10 {landscape.name}"},
+            colorbar={"title": f"log10 {landscape.name}", **_BAR},
         )
     )  # fmt: skip
     for level in landscape.levels:
@@ -201,13 +203,15 @@ def _add_orbit(figure: Figure, landscape: Landscape, orbit: Orbit) -> None:
     """Orbit points whose foot lies in the picture; the darker, the nearer the plane."""
     import plotly.graph_objects as go
 
-    for kind in orbit.kinds():
+    symbols = ("circle", "x", "diamond", "square", "cross")
+    for number, kind in enumerate(orbit.kinds()):
         coordinates, residuals = orbit.of_kind(kind)
         low, high = np.array(landscape.grid.bounds).T
         shown = ((coordinates >= low) & (coordinates <= high)).all(1)
         marker = {
-            "size": 5, "color": residuals[shown], "colorscale": [[0, "#ff2d2d"], [1, "#ffd9d9"]], "cmin": 0,
-            "cmax": max(orbit.scale, 1e-12), "symbol": "circle" if kind == "scaling" else "x",
+            "size": 7, "color": residuals[shown], "colorscale": [[0, "#ff2d2d"], [1, "#ffd9d9"]], "cmin": 0,
+            "cmax": max(orbit.scale, 1e-12), "symbol": symbols[number % len(symbols)],
+            "line": {"color": "#5a1010", "width": 0.7},
         }  # fmt: skip
         at = coordinates[shown]
         figure.add_trace(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from intertwine.data import Evaluation
+from intertwine.merging.plan import CHANNELS, HEADS, RANK, STREAM, AxisPlan
 from intertwine.merging.smaller import MergeCurve, Merged
 from intertwine.pages.page import Page
 
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _KEPT, _GONE, _BEFORE = "#2f6fde", "#c8d0da", "#d1495b"
+_KINDS = (
+    "Channels of an MLP, whole heads, ranks (of query-key, value-output and factored tables) and the "
+    "stream of all layers are cut under one budget: what costs least for each parameter goes first."
+)
+_COLOURS = {CHANNELS: "#2f6fde", HEADS: "#d1495b", RANK: "#3a9d6e", STREAM: "#e0a030"}
 _FRAME = {"template": "plotly_white", "margin": {"l": 60, "r": 20, "t": 40, "b": 50}}
 
 
@@ -21,6 +27,9 @@ def merged_page(result: Merged, facts: Mapping[str, Any] | None = None) -> Page:
     """One smaller model."""
     page = Page("A smaller model, by merging channels")
     page.finding(merged_finding(result))
+    if any(result.taken.values()):
+        page.section("What was taken from which kind of axis, in which layer", _KINDS)
+        page.figure(taken_figure(result), "Parameters that went, by layer and by kind of axis.")
     page.section("What is left of every axis", "Channels before and after; the order is that of the model.")
     page.figure(widths_figure(result), "Kept channels (dark) and merged ones (light) of every axis.")
     if result.plan.left_alone:
@@ -133,3 +142,36 @@ def widths_figure(result: Merged) -> Figure:
     figure.update_yaxes(autorange="reversed", automargin=True)
     height = 140 + 22 * len(axes)
     return figure.update_layout(barmode="stack", xaxis_title="channels", height=height, **_FRAME)
+
+
+def taken_figure(result: Merged) -> Figure:
+    """A bar a layer: the parameters that went, in a colour for each kind of axis."""
+    import plotly.graph_objects as go
+
+    layers = list(dict.fromkeys(layer_of(axis) for axis in result.plan.axes))
+    figure = go.Figure()
+    for kind, colour in _COLOURS.items():
+        went = dict.fromkeys(layers, 0)
+        for axis in result.plan.axes:
+            if axis.kind == kind:
+                went[layer_of(axis)] += result.taken.get(axis.name, 0)
+        if any(went.values()):
+            figure.add_bar(y=layers, x=[*went.values()], name=kind, orientation="h", marker_color=colour)
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    height = 140 + 24 * len(layers)
+    title = {"barmode": "stack", "xaxis_title": "parameters taken", "showlegend": True}
+    return figure.update_layout(height=height, **title, **_FRAME)
+
+
+def layer_of(axis: AxisPlan) -> str:
+    """What an axis is drawn with: its path up to the first number, or its first part; a stream is everywhere.
+
+    >>> from types import SimpleNamespace
+    >>> [layer_of(SimpleNamespace(name=n, kind="rank")) for n in ("h.3.mlp.c_fc", "embeddings.word.table")]
+    ['h.3', 'embeddings']
+    """
+    if axis.kind == STREAM:
+        return "all layers"
+    parts = axis.name.split(".")
+    at = next((k for k, part in enumerate(parts) if part.isdigit()), 0)
+    return ".".join(parts[: at + 1])

@@ -1,12 +1,13 @@
 """One offline HTML page: the finding in a sentence, then pictures, then details that fold; how it was made.
 
 Every string is escaped; `Html` marks the rare piece that is already markup. The plotting library is embedded
-once: the part of it that draws in two dimensions or in three, all of it where a page has both. The file is
-written beside its target and renamed, so it is there whole or not at all.
+once and packed: the part of it that draws in two dimensions, or in two and three. The file is written beside
+its target and renamed, so it is there whole or not at all.
 """
 
 from __future__ import annotations
 
+import base64
 import gzip
 import html
 import os
@@ -24,17 +25,17 @@ from intertwine.cells import format_cell
 from intertwine.errors import InputError
 from intertwine.files import replacing
 
-# What plotly's "cartesian" and "gl3d" bundles draw; a test holds their version against that of the package.
+# What the bundles in vendor/ draw (scripts/plotly); a test holds their version against that of the package.
 FLAT = frozenset("bar box contour heatmap histogram histogram2d image pie scatter violin".split())
-SOLID = frozenset("isosurface mesh3d scatter scatter3d surface volume".split())
+SOLID = FLAT | frozenset("isosurface mesh3d scatter3d surface volume".split())
 _FEWEST_LINKS = 3  # sections that deserve a table of contents
-_command: ContextVar[str] = ContextVar("command", default="")
+_command: ContextVar[tuple[str, int | None]] = ContextVar("command", default=("", None))
 
 
 @contextmanager
-def made_by(command: str) -> Iterator[None]:
-    """Pages that are rendered meanwhile name this command in their footer."""
-    token = _command.set(command)
+def made_by(command: str, seed: int | None = None) -> Iterator[None]:
+    """Pages that are rendered meanwhile name this command, and its seed, in their footer."""
+    token = _command.set((command, seed))
     try:
         yield
     finally:
@@ -116,34 +117,33 @@ class Page:
 
     def figure(self, figure: Any, caption: str = "") -> None:
         """A plotly figure with a caption, which is also what a screen reader says."""
-        from plotly.io import to_html
-
         self._figures += 1
         self._kinds |= {trace.type for trace in figure.data}
-        name = f"figure-{self._figures}"
-        config = {"displayModeBar": False, "responsive": True}
-        plot = to_html(
-            figure, full_html=False, include_plotlyjs=False, div_id=name, config=config, validate=False
-        )
+        drawn = figure.to_json(validate=False).replace("<", "\\u003c")  # nothing in it can end the script
         text = html.escape(caption)
         note = f"<figcaption>{text}</figcaption>" if caption else ""
         label = text or f"figure {self._figures}"
-        self._add(f'<figure><div class="plot" role="img" aria-label="{label}">{plot}</div>{note}</figure>')
+        self._add(
+            f'<figure><div class="plot" role="img" aria-label="{label}">'
+            f'<script type="application/json">{drawn}</script></div>{note}</figure>'
+        )
 
     def render(self) -> str:
         """The whole document as text."""
-        script = f"<script>{_plotly(self._kinds)}</script>" if self._figures else ""
         sections = list(self._sections)
         if self._facts:
             rows = _table(["", ""], [[key, value] for key, value in self._facts.items()])
             sections.append(_Section("How this was made", "how-this-was-made", True, [rows]))
         title = html.escape(self.title)
         finding = f'<p class="finding">{html.escape(self._finding)}</p>' if self._finding else ""
-        behaviour = f"<script>{_beside('page.js')}</script>" if self._figures else ""
+        behaviour = ""
+        if self._figures:
+            packed = f'<script type="text/plain" id="plotly">{_plotly(self._kinds)}</script>'
+            behaviour = f"{packed}<script>{_beside('page.js')}</script>"
         return (
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            f"<style>{_beside('page.css')}</style>{script}</head><body><main><h1>{title}</h1>{finding}"
+            f"<style>{_beside('page.css')}</style></head><body><main><h1>{title}</h1>{finding}"
             f"{_contents(sections)}{''.join(each.render() for each in sections)}</main>"
             f"{_footer()}{behaviour}</body></html>\n"
         )
@@ -153,6 +153,14 @@ class Page:
         with replacing(path) as beside:
             beside.write_text(self.render(), encoding="utf-8")
         return Path(path)
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, for notebooks."""
+        document, title = (html.escape(text, quote=True) for text in (self.render(), self.title))
+        style = "width: 100%; height: 640px; border: 0"
+        return (
+            f'<iframe title="{title}" sandbox="allow-scripts" style="{style}" srcdoc="{document}"></iframe>'
+        )
 
     def _add(self, markup: str) -> None:
         if not self._sections:
@@ -169,29 +177,31 @@ def _contents(sections: Sequence[_Section]) -> str:
 
 
 def _footer() -> str:
-    """The command that makes the page again, the version and the day (SOURCE_DATE_EPOCH, where it is set)."""
+    """The command that makes the page again, version, day (SOURCE_DATE_EPOCH, where it is set) and seed."""
     import intertwine
 
     seconds = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     day = time.strftime("%Y-%m-%d", time.gmtime(seconds))
-    command = _command.get()
+    command, seed = _command.get()
     again = f"<br>Made by <code>{html.escape(command)}</code>" if command else ""
-    return f"<footer>intertwine {html.escape(intertwine.__version__)}, {day}{again}</footer>"
+    drawn = "" if seed is None else f", seed {seed}"
+    return f"<footer>intertwine {html.escape(intertwine.__version__)}, {day}{drawn}{again}</footer>"
 
 
 def _plotly(kinds: set[str]) -> str:
-    for bundle, known in (("cartesian", FLAT), ("gl3d", SOLID)):
+    """The least part of the library that draws these kinds, as gzip in base64: half of its length."""
+    for bundle, known in (("cartesian", FLAT), ("solid", SOLID)):
         if kinds <= known:
-            return _bundle(bundle)
+            return _packed(bundle)
     from plotly.offline import get_plotlyjs
 
-    return str(get_plotlyjs())
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
 
 
 @cache
-def _bundle(name: str) -> str:
-    packed = Path(__file__).parent / f"vendor/plotly-{name}.min.js.gz"
-    return gzip.decompress(packed.read_bytes()).decode("utf-8")
+def _packed(bundle: str) -> str:
+    path = Path(__file__).parent / f"vendor/plotly-{bundle}.min.js.gz"
+    return base64.b64encode(path.read_bytes()).decode()
 
 
 @cache

@@ -70,7 +70,7 @@ def panel_figure(
         figure.add_annotation(
             text=trend_text(cell.trend), showarrow=False, xref="x domain", yref="y domain", x=0.98, y=0.98,
             xanchor="right", yanchor="top", align="right", font={"size": 11, "color": _INK},
-            bgcolor="rgba(255,255,255,0.75)", **place,
+            bgcolor="rgba(255,255,255,0.85)", **place,
         )  # fmt: skip
     figure.update_xaxes(range=list(x_range))
     if y_range is not None:

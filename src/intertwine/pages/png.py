@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from intertwine.errors import MissingExtra
 from intertwine.files import replacing
+from intertwine.text import first_line
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -29,7 +30,7 @@ def write_png(
         try:
             titled(figure, caption).write_image(beside, width=width, height=height, scale=scale)
         except (ValueError, RuntimeError, ImportError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = first_line(error)
             raise MissingExtra(
                 f"cannot write {path.name}: {reason}",
                 do="PNG needs `pip install kaleido` and a Chrome or Chromium browser; the HTML needs neither",

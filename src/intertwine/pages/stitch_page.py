@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
+from intertwine.data.evaluation import SIGMAS
 from intertwine.pages.page import Page
 from intertwine.pages.stitch_figures import penalty_curves
 from intertwine.stitching.stitching import StitchReport
@@ -17,8 +19,9 @@ def stitch_page(report: StitchReport, facts: Mapping[str, object] | None = None)
     page.section(
         "Penalty",
         "The mean accuracy of A and B minus that of the stitched network, in points (eq. 4.3 of Godfrey et "
-        "al.). The closed form is computed from one pass over the training inputs; the final stitch is the "
-        "trained one, or the closed form where no training was needed.",
+        "al.). The closed form is computed from one pass over the training inputs; in the final stitch batch "
+        "norms of B are measured again where that helps, and the map is trained where that was needed and "
+        "asked for.",
     )
     note = "A star: the cut lies inside a residual block, and the skip passes by the stitch (eq. E.54)."
     page.figure(penalty_curves(report), note)
@@ -39,5 +42,7 @@ def stitch_finding(report: StitchReport) -> str:
         lost = [s.trained for s in ([s for s in cuts if not s.inside] or cuts)]
         if lost:
             parts.append(f"{min(lost):.1f} to {max(lost):.1f} points with {kind}")
-    ends = f"A has {report.accuracy_a:.1%} accuracy and B {report.accuracy_b:.1%}"
+    share = (report.accuracy_a + report.accuracy_b) / 2
+    error = SIGMAS * math.sqrt(share * (1 - share) / max(report.test_inputs, 1))
+    ends = f"A has {report.accuracy_a:.1%} accuracy and B {report.accuracy_b:.1%} (+- {error:.1%})"
     return f"{ends}; joining them costs {', '.join(parts)}, by where they are cut." if parts else f"{ends}."

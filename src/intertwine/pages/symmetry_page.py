@@ -29,7 +29,8 @@ def symmetry_finding(symmetry: Symmetry, report: Report) -> str:
     how = "proved" if report.exact else "not disproved"
     return (
         f"{report.parameter_coverage:.1%} of the parameters can be changed without changing the function: "
-        f"{len(free)} hidden axes with {sum(axis.size for axis in free):,} channels have a symmetry group "
+        f"{len(free)} hidden {'axis' if len(free) == 1 else 'axes'} with {sum(axis.size for axis in free):,} "
+        f"channels {'has' if len(free) == 1 else 'have'} a symmetry group "
         f"({how}: the output moved by at most {report.max_error:.0e})."
     )
 

@@ -22,7 +22,7 @@ def train_page(run: Run, facts: Mapping[str, Any] | None = None) -> Page:
     best = max(measured, default=run.accuracy)
     page.finding(
         f"Test accuracy {run.accuracy:.2%} with the weights of epoch {run.epoch}; the best epoch had "
-        f"{best:.2%}. One run says nothing about the spread over seeds: `intertwine sweep` does."
+        f"{best:.2%}. One run says nothing about the spread over seeds: intertwine sweep does."
     )
     page.facts({**(facts or {}), "weights": str(run.weights), "resumed": run.resumed})
     for what in ("loss", "accuracy"):

@@ -1,6 +1,17 @@
 """One rule an op. Importing this package fills the table."""
 
-from intertwine.rules import attention, conv, linear, lookup, norm, pointwise, recurrent, reduce, shape
+from intertwine.rules import (
+    attention,
+    conv,
+    fourier,
+    linear,
+    lookup,
+    norm,
+    pointwise,
+    recurrent,
+    reduce,
+    shape,
+)
 from intertwine.rules.registry import RULES, Context, Rule, facts, find_rule, rule
 
 __all__ = [
@@ -11,6 +22,7 @@ __all__ = [
     "conv",
     "facts",
     "find_rule",
+    "fourier",
     "linear",
     "lookup",
     "norm",

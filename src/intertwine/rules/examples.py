@@ -522,6 +522,19 @@ examples(
 examples(["cummax.default", "cummin.default"], lambda f: lambda h: f(h, 1)[0])
 example("diff.default", lambda h: aten.diff.default(h, 1, 1))
 
+# -- Fourier transforms ------------------------------------------------------------------------------------
+
+examples(["fft_fft.default", "fft_ifft.default", "fft_rfft.default"], lambda f: lambda h: f(h, None, 1).abs())
+example("fft_irfft.default", lambda h: aten.fft_irfft.default(aten.fft_rfft.default(h, None, 1), 4, 1))
+examples(
+    ["fft_fft2.default", "fft_ifft2.default", "fft_rfft2.default"],
+    lambda f: lambda h: f(h.unsqueeze(2), None, [1, 2]).abs().squeeze(2),
+)
+example(
+    "fft_irfft2.default",
+    lambda h: aten.fft_irfft2.default(aten.fft_fft.default(h, None, 1).unsqueeze(1), None, [1, 2]).squeeze(1),
+)
+
 # -- picked and put by an index ----------------------------------------------------------------------------
 
 

@@ -47,7 +47,8 @@ def _measured(op: str, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...
     return intertwiner(lambda x: function(x, *args, **dict(kwargs)))
 
 
-def _overloads(names: list[str]) -> list[str]:
+def overloads(names: list[str]) -> list[str]:
+    """Those of these functions that torch has, as ops."""
     found = []
     for name in names:
         packet = getattr(torch.ops.aten, name, None)
@@ -56,8 +57,8 @@ def _overloads(names: list[str]) -> list[str]:
     return found
 
 
-@rule(*_overloads(RECTIFIERS), finishes=True, moments=moments.pointwise, backward="rectifier")
-@rule(*_overloads(UNARY), finishes=True, moments=moments.pointwise)
+@rule(*overloads(RECTIFIERS), finishes=True, moments=moments.pointwise, backward="rectifier")
+@rule(*overloads(UNARY), finishes=True, moments=moments.pointwise)
 def unary(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     """sigma(x): what passes is the intertwiner group of sigma, found by evaluation."""
     if not x.factors:

@@ -7,6 +7,7 @@ matrix undoes a random rotation before a ReLU.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.checks import checked
+from intertwine.data.evaluation import SIGMAS
 from intertwine.errors import InputError
 from intertwine.graph.export import check_values
 from intertwine.ir.groups import Group
@@ -33,7 +35,7 @@ BY = ("group", "orthogonal", "identity")
 class Rotation(Result):
     """Accuracies in [0, 1] on the test inputs, and the penalty in points: accuracy before minus after.
 
-    broken: right after the change of basis. tuned: after fine-tuning the later layers.
+    broken: right after the change of basis. tuned: after fine-tuning the later layers. inputs: those tested.
     """
 
     layer: str
@@ -42,6 +44,11 @@ class Rotation(Result):
     before: float
     broken: float
     tuned: float
+    inputs: int = 0
+
+    def error(self, accuracy: float) -> float:
+        """Half the width of the 95 % interval of an accuracy on so many inputs."""
+        return SIGMAS * math.sqrt(max(accuracy * (1 - accuracy), 0.0) / self.inputs) if self.inputs else 0.0
 
     @property
     def penalty(self) -> float:
@@ -116,7 +123,7 @@ def rotate(
             advance = counted(progress, epochs * len(given[0][1]), "fine-tuning")
             _tune(inside, matrix, epochs, learning_rate, seed, advance)
         tuned = evaluate(matrix, outside)[0]
-    return Rotation(at, by, group.name, before, broken, tuned)
+    return Rotation(at, by, group.name, before, broken, tuned, len(given[1][1]))
 
 
 def random_basis(by: str, size: int, group: Group, *, spread: float = 1.0, seed: int = 0) -> Tensor:

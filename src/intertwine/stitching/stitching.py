@@ -43,7 +43,7 @@ class Stitching:
 
     start: closed form, B's batch norms as they were. reset: closed form, batch norms measured again.
     trained: after training, or the start where no training was needed. sparsity: eq. D.1 of the final map.
-    alpha: that of the training, chosen or given; None where nothing was trained with it.
+    alpha: that of the training, chosen or given; None where nothing was trained with it. epochs: of training.
     """
 
     layer: str
@@ -59,13 +59,16 @@ class Stitching:
     matrix: Tensor = field(repr=False)
     statistics: dict[str, Tensor] = field(repr=False)
     alpha: float | None = None
+    epochs: int = 0
 
     @property
     def how(self) -> str:
-        """Whether the closed form was enough."""
+        """Whether it was trained, or why not."""
         if parse_kind(self.kind).of.trained is None:
             return "none"
-        return "trained" if self.training_needed else "not needed"
+        if not self.training_needed:
+            return "not needed"
+        return "trained" if self.epochs else "none"
 
 
 @dataclass(frozen=True, repr=False)
@@ -228,6 +231,7 @@ def _one(
         matrix=matrix.detach().cpu(),
         statistics=statistics,
         alpha=alpha,
+        epochs=plan.epochs if needed else 0,
     )
 
 
@@ -286,6 +290,12 @@ def checked_data(train: Any, test: Any) -> list[Labelled]:
         Batches(data).whole(labelled=True, name=name)  # type: ignore[misc]
         for data, name in ((train, "training data"), (test, "test data"))
     ]
+    if any(isinstance(inputs, dict) for inputs, _ in given):
+        raise DataError(
+            "inputs are named arguments",
+            so="a network that is cut in two is given one tensor",
+            do="wrap the model so that its forward takes one tensor, or give (tensor, labels)",
+        )
     shapes = [tuple(inputs.shape[1:]) for inputs, _ in given]
     if shapes[0] != shapes[1]:
         raise DataError(f"training inputs have shape {shapes[0]}, test inputs {shapes[1]}")
@@ -295,6 +305,10 @@ def checked_data(train: Any, test: Any) -> list[Labelled]:
 def make_surgeon(model: nn.Module, inputs: Tensor, name: str) -> Surgeon:
     """A Surgeon for inputs in the model's dtype; says which model does not run on them."""
     like = next((p for p in model.parameters() if p.is_floating_point()), None)
+    if (
+        like is not None and like.element_size() < 4
+    ):  # maps are fitted, and weights tuned, in the model's dtype
+        raise ModelError(f"{name} is in {str(like.dtype).removeprefix('torch.')}", do="call float() on it")
     example = inputs if like is None or not inputs.is_floating_point() else inputs.to(like)
     try:
         return Surgeon(model, (example,))

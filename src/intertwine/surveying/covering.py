@@ -61,6 +61,7 @@ def coverage(
     out: str | Path,
     *,
     filter: str = "*",
+    all: bool = False,
     each_module: bool = False,
     shard: str = "1/1",
     dedupe: bool = False,
@@ -72,11 +73,12 @@ def coverage(
 ) -> Coverage:
     """Verify every model of a library with random weights; rows are kept in the JSON file `out`.
 
-    filter: only names that match. each_module: only the smallest model of every module. dedupe: of models
-    with the same module and ops, run the smallest. shard: "I/N", the I-th of N parts. seconds, memory
-    (bytes): what a model may take. each: called with every row. A call that was stopped goes on.
+    filter: only names that match. all: of hf every config type that has a model, not a sample. each_module:
+    only the smallest model of every module. dedupe: of models with the same module and ops, run the smallest.
+    shard: "I/N", the I-th of N parts. seconds, memory (bytes): what a model may take. each: called with every
+    row. A call that was stopped goes on.
     """
-    specs, like = _choose(library, Path(out), filter, each_module, shard, dedupe, progress)
+    specs, like = _choose(library, Path(out), filter, all, each_module, shard, dedupe, progress)
     advance = counted(progress, len(set(like.values()) if like else specs), f"{library}: models")
 
     def tell(row: Row) -> None:
@@ -92,11 +94,11 @@ def coverage(
 
 
 def _choose(
-    library: str, out: Path, pattern: str, each_module: bool, shard: str, dedupe: bool,
+    library: str, out: Path, pattern: str, all: bool, each_module: bool, shard: str, dedupe: bool,
     progress: Progress | None,
 ) -> tuple[list[str], dict[str, str]]:  # fmt: skip
     """The models of this shard, and with `dedupe` the model that stands for each."""
-    specs = targets(library, pattern)
+    specs = targets(library, pattern, all)
     if not (each_module or dedupe):
         return _shard(specs, shard), {}
     advance = counted(progress, len(specs), f"{library}: modules and ops")

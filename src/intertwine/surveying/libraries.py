@@ -9,7 +9,7 @@ from torch import nn
 
 from intertwine.errors import InputError, NotFound
 from intertwine.vision_shim import import_vision
-from intertwine.zoo import Source, resolve
+from intertwine.zoo import Source, huggingface, resolve
 
 LIBRARIES = ("zoo", "torchvision", "timm", "hf", "diffusers")
 FAMILIES = """
@@ -18,11 +18,11 @@ FAMILIES = """
 """.split()
 
 
-def targets(library: str, pattern: str = "*") -> list[str]:
-    """MODEL strings of a library whose names match a shell pattern."""
+def targets(library: str, pattern: str = "*", all: bool = False) -> list[str]:
+    """MODEL strings of a library whose names match a shell pattern; of hf a sample unless `all`."""
     if library not in LIBRARIES:
         raise InputError(f"unknown library {library!r}", do=f"use one of {', '.join(LIBRARIES)}")
-    names = _names(library)
+    names = huggingface.all_types() if all and library == "hf" else _names(library)
     found = [n for n in names if fnmatchcase(n, pattern)]
     if not found:
         raise NotFound(f"no model of {library} matches {pattern!r}", do=f"{library} has {len(names)} models")

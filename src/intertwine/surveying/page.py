@@ -29,9 +29,12 @@ def coverage_page(found: Coverage, facts: Mapping[str, Any] | None = None) -> Pa
     if shares:
         import plotly.graph_objects as go
 
+        # a share of 1 belongs to the last bin, not to one of its own beyond it
         figure = go.Figure(layout=_FRAME)
-        figure.add_histogram(x=shares, xbins={"start": 0.0, "end": 1.0001, "size": 0.02})
-        figure.update_layout(xaxis_title="share of parameters that a symmetry moves", yaxis_title="models")
+        bins = {"start": 0.0, "end": 1.0, "size": 0.05}
+        figure.add_histogram(x=[min(s, 0.9999) for s in shares], xbins=bins, marker={"color": "#2f6fde"})
+        figure.update_xaxes(title="share of parameters that a symmetry moves", range=[0, 1], tickformat=".0%")
+        figure.update_yaxes(title="models")
         page.section("How much of each model a symmetry moves")
         page.figure(figure, f"{len(shares)} models with random weights.")
     reasons = Counter(why for row in found.rows for why in row.frozen.values() if why)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import resource
+import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from intertwine.surveying.rows import Kept, read_items
+
+PATIENCE = 20  # times its limit that a model may take by the clock: it may wait, and other work go on
 
 
 @dataclass(frozen=True)
@@ -95,15 +98,17 @@ def _isolated(context: Any, spec: str, seconds: float, gigabytes: float) -> Row:
     from intertwine.surveying.worker import work
 
     receive, send = context.Pipe(duplex=False)
-    process = context.Process(target=work, args=(send, spec, gigabytes))
+    process = context.Process(target=work, args=(send, spec, gigabytes, seconds))
     process.start()
     send.close()
     try:
-        if receive.poll(seconds):
+        if receive.poll(PATIENCE * seconds):
             return Row(**receive.recv())
-        return Row(spec, "failed", error=f"took more than {seconds:.0f} s")
+        return Row(spec, "failed", error=f"took more than {PATIENCE * seconds:.0f} s by the clock")
     except EOFError:
         process.join()
+        if process.exitcode == -signal.SIGXCPU:
+            return Row(spec, "failed", error=f"took more than {seconds:.0f} s")
         return Row(spec, "failed", error=f"the process died (exit code {process.exitcode})")
     finally:
         process.kill()
@@ -116,6 +121,13 @@ def limit_memory(gigabytes: float) -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
     limit = int(gigabytes * 2**30) + pages * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def limit_time(seconds: float) -> None:
+    """At most so many seconds of the processor: a limit by the clock would depend on who else computes."""
+    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    limit = int(used + seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
 
 
 def read_rows(path: str | Path) -> list[Row]:

@@ -8,22 +8,26 @@ from dataclasses import asdict
 from multiprocessing.connection import Connection
 
 import torch
+import torch._dynamo  # what torch.export imports when it is first called
 
 from intertwine import verify
 from intertwine.errors import IntertwineError
 from intertwine.surveying.libraries import build
-from intertwine.surveying.surveys import Row, limit_memory
-from intertwine.vision_shim import import_vision
+from intertwine.surveying.surveys import Row, limit_memory, limit_time
+from intertwine.vision_shim import import_transformers, import_vision
 
 for library in ("torchvision", "timm"):
     with contextlib.suppress(IntertwineError):  # without the extra the other libraries still work
         import_vision(library)
+with contextlib.suppress(IntertwineError):
+    import_transformers().AutoModel  # noqa: B018  transformers imports when it is asked
 
 
-def work(send: Connection, spec: str, gigabytes: float) -> None:
+def work(send: Connection, spec: str, gigabytes: float, seconds: float) -> None:
     """Verify one model and send its row."""
     torch.set_num_threads(1)
     limit_memory(gigabytes)
+    limit_time(seconds)
     warnings.simplefilter("ignore")
     try:
         row = _row(spec)

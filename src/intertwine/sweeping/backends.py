@@ -78,7 +78,7 @@ def ray_backend(root: Path, jobs: int) -> Iterator[Mapper]:
             try:
                 yield ray.get(ready)
             except ray.exceptions.RayError as error:  # its worker died time and again
-                yield Outcome(task.key, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+                yield Outcome(task.key, f"{type(error).__name__}: {first_line(error)}")
 
     try:
         with redirect_stdout(sys.stderr):  # where Ray reports a worker that died

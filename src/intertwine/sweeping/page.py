@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from intertwine.sweeping.run import SweepReport
 
 _FRAME = {"template": "plotly_white", "margin": {"l": 60, "r": 20, "t": 30, "b": 50}, "height": 420}
-_MOST = 12  # quantities that get a picture
+_MOST, _TOLD, _COLUMNS = 12, 3, 3  # quantities that get a picture, that the finding names; pictures in a row
 
 
 def sweep_page(report: SweepReport, facts: Mapping[str, Any] | None = None) -> Page:
@@ -23,24 +23,38 @@ def sweep_page(report: SweepReport, facts: Mapping[str, Any] | None = None) -> P
     (table,) = report.tables()
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     failed = f", {len(report.failed)} failed" if report.failed else ", none failed"
-    page.finding(f"{report.tasks} tasks{failed}: {len(rows):,} numbers.")
     page.facts({**(facts or {}), "table": str(report.table)})
     if report.failed:
         page.section("What failed")
         page.table(["task", "why"], list(report.failed.items()))
     groups: dict[str, list[float]] = {}
-    for row in rows:
+    for row in _last_epochs(rows):
         value = row.get("value")
         if isinstance(value, (int, float)):
             groups.setdefault(_quantity(row), []).append(float(value))
+    found = "; ".join(_in_words(name, values) for name, values in list(groups.items())[:_TOLD])
+    page.finding(f"{report.tasks} tasks{failed}{': ' if found else ''}{found}.")
     if groups:
         page.section("Every quantity over all tasks")
-        page.figure(_spread(groups), f"A point a number; the first {_MOST} quantities.")
+        page.figure(_spread(groups), f"A point a number; the first {_MOST}, each on its own scale.")
         columns = ["quantity", "numbers", "mean", "standard deviation", "least", "most"]
         page.table(columns, [[name, *_summary(values)] for name, values in groups.items()])
     page.section("All numbers", folded=True)
     page.table(table.columns, table.rows)
     return page
+
+
+def _last_epochs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What came out of every task, not the way there."""
+    last: dict[Any, int] = {}
+    for row in rows:
+        last[row.get("task")] = max(last.get(row.get("task"), 0), row.get("epoch") or 0)
+    return [row for row in rows if not row.get("epoch") or row["epoch"] == last[row.get("task")]]
+
+
+def _in_words(name: str, values: list[float]) -> str:
+    spread = f" ± {stdev(values):.2g} (deviation of {len(values)})" if len(values) > 1 else ""
+    return f"{name} {fmean(values):.3g}{spread}"
 
 
 def _quantity(row: Mapping[str, Any]) -> str:
@@ -53,10 +67,17 @@ def _summary(values: list[float]) -> list[Any]:
 
 
 def _spread(groups: Mapping[str, list[float]]) -> Figure:
-    import plotly.graph_objects as go
+    """A small picture for each, since a loss and an accuracy have no scale in common."""
+    from plotly.subplots import make_subplots
 
-    figure = go.Figure(layout=_FRAME)
-    for name, values in list(groups.items())[:_MOST]:
-        figure.add_box(y=values, name=name, boxpoints="all", jitter=0.4)
-    figure.update_layout(showlegend=False, yaxis_title="value")
+    shown = list(groups.items())[:_MOST]
+    rows = -(-len(shown) // _COLUMNS)
+    titles = [name for name, _ in shown]
+    columns = min(_COLUMNS, len(shown))
+    figure = make_subplots(rows, columns, subplot_titles=titles, vertical_spacing=0.18 / rows)
+    for k, (name, values) in enumerate(shown):
+        place = {"row": k // _COLUMNS + 1, "col": k % _COLUMNS + 1}
+        points = {"boxpoints": "all", "jitter": 0.4, "marker_color": "#2f6fde"}
+        figure.add_box(y=values, name="", hovertext=name, **points, **place)
+    figure.update_layout(**{**_FRAME, "height": 90 + 250 * rows}, showlegend=False)
     return figure

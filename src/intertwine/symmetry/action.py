@@ -21,7 +21,7 @@ from intertwine.errors import Unsupported
 from intertwine.ir.ledger import Ids
 from intertwine.ir.value import Axis, Factor, Value
 from intertwine.symmetry.colours import mix
-from intertwine.symmetry.structure import Structure
+from intertwine.symmetry.structure import Linear, Structure
 from intertwine.symmetry.transform import Element
 
 _SCALES: WeakKeyDictionary[Element, tuple[np.ndarray, np.ndarray]] = WeakKeyDictionary()
@@ -112,14 +112,12 @@ class FactorAction:
     @cached_property
     def turns(self) -> tuple[Turn, ...]:
         """The matrices that act here."""
-        found = []
-        for orbit, axis in self.structure.linear.items():
-            turn = self._turn(orbit, axis.fibres, axis.orthogonal)
-            if turn is not None:
-                found.append(turn)
-        return tuple(found)
+        found = [self.turn_of(axis) for axis in self.structure.linear.values()]
+        return tuple(turn for turn in found if turn is not None)
 
-    def _turn(self, orbit: int, fibres: Ids, orthogonal: bool) -> Turn | None:
+    def turn_of(self, axis: Linear) -> Turn | None:
+        """The matrices of one linear axis, if they act here."""
+        orbit, fibres, orthogonal = axis.orbit, axis.fibres, axis.orthogonal
         count, n = self.structure.classes.count, fibres.shape[1]
         fibre_of, rank_of = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
         fibre_of[fibres] = np.arange(len(fibres))[:, None]
@@ -166,6 +164,11 @@ class ValueAction:
 
     def __call__(self, element: Element, x: Tensor) -> Tensor:
         """g . x; dimensions that no symmetry touches may have any size."""
+        if element.turn is not None and element.turn.any() and self._has_pairs():
+            raise Unsupported(
+                "the element turns pairs of channels of a rotary embedding that lie here",
+                do="""leave the part "turn" out of what is sampled""",
+            )
         log_scale, sign = every_scale(element)
         y = x.reshape(self.sizes(tuple(x.shape)))
         for f in self.factors:
@@ -176,6 +179,13 @@ class ValueAction:
         for cluster in self._clusters():
             y = self._moved(y, cluster, element.relabel)
         return y.reshape(x.shape)
+
+    def _has_pairs(self) -> bool:
+        s = self.structure
+        starts = [(s.span[slot][0], where) for slot, (where, _, _) in s.turns.places.items()]
+        labels = np.concatenate([s.labels[start + where.reshape(-1)] for start, where in starts])
+        turned = np.unique(s.classes.coordinates[labels].indices)
+        return any(np.isin(f.cls, turned).any() for f in self.factors)
 
     def sizes(self, shape: tuple[int, ...]) -> list[int]:
         """The size of every axis in a tensor of this shape: those that carry labels are known."""

@@ -16,6 +16,7 @@ from intertwine.ir.ledger import ANY_NONLINEAR, Ids, Ledger
 from intertwine.ir.placing import project
 from intertwine.ir.value import Factor, Value, fixed, parameter
 from intertwine.rules import Context, facts, find_rule
+from intertwine.rules.rotary import Rotary
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,10 @@ class Slot:
 
 @dataclass
 class Inference:
-    """What one run of the rules leaves behind."""
+    """What one run of the rules leaves behind.
+
+    unread: whether some positions of a weight were read by no op, and are frozen for that.
+    """
 
     ledger: Ledger
     slots: dict[tuple[str, int], Slot] = field(default_factory=dict)
@@ -44,6 +48,9 @@ class Inference:
     values: dict[str, Value] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
+    # What every rotary embedding that was left out reads, and who is turned with whom there.
+    rotations: list[tuple[Value, np.ndarray]] = field(default_factory=list)
+    unread: bool = False
 
 
 class GraphContext(Context):
@@ -117,16 +124,17 @@ class GraphContext(Context):
         return Value(split.dims, (*kept, lifted))
 
 
-def infer(graphs: Sequence[Traced]) -> Inference:
+def infer(graphs: Sequence[Traced], *, without: Sequence[Mapping[fx.Node, Rotary]] = ()) -> Inference:
     """Run every node's rule; freeze what no rule explains.
 
     graphs: one model traced at one or several sizes. All facts are about the same weights, so that what is
-    left holds at every one of these sizes. The values are those of the first.
+    left holds at every one of these sizes. The values are those of the first. without: of each graph, the
+    rotary embeddings to leave out, by their results.
     """
     result = Inference(Ledger())
     ctx = GraphContext(result)
-    for traced in graphs:
-        env = _run(ctx, traced)
+    for k, traced in enumerate(graphs):
+        env = _run(ctx, traced, without[k] if without else {})
         if traced is graphs[0]:
             result.values.update({"%" + n.name: v for n, v in env.items() if isinstance(v, Value)})
             result.unused = [name for name in ctx.unread if name not in result.shapes]
@@ -150,14 +158,22 @@ def _freeze_unread(result: Inference) -> None:
     for slot in result.slots.values():
         unread = slot.ids.reshape(-1)[~touched[slot.ids.reshape(-1)]]
         if len(unread):
+            result.unread = True
             ledger.freeze(unread, "no op reads these positions at the traced size")
             ledger.zero(slot.scale.reshape(-1)[np.isin(slot.ids.reshape(-1), unread)])
 
 
-def _run(ctx: GraphContext, traced: Traced) -> dict[fx.Node, Any]:
+def _run(ctx: GraphContext, traced: Traced, without: Mapping[fx.Node, Rotary]) -> dict[fx.Node, Any]:
     env: dict[fx.Node, Any] = {}
+    inner = {node for rotation in without.values() for node in rotation.inner}
     for node in traced.graph.nodes:
-        if node.op == "placeholder":
+        if node in inner:
+            continue
+        if node in without:
+            env[node] = env[without[node].source]
+            if isinstance(env[node], Value):
+                ctx.result.rotations.append((env[node], without[node].partner))
+        elif node.op == "placeholder":
             env[node] = _placeholder(ctx, node, traced)
             if node.name in traced.literals:
                 ctx.literals[node] = traced.constants[node.name].detach().cpu().numpy()

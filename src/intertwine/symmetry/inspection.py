@@ -31,6 +31,7 @@ class Inspection(Result):
         proof = self.symmetry.proof
         return {
             "axes": [axis.to_dict() for axis in self.symmetry.axes],
+            "rotary_pairs": self.symmetry.structure.turns.count,
             "unknown_ops": self.symmetry.unknown_ops,
             "proof": None if proof is None else proof.to_dict(),
         }
@@ -53,7 +54,11 @@ class Inspection(Result):
         """The proof, and ops without a rule."""
         unknown = self.symmetry.unknown_ops.items()
         lines = [f"no rule for {op} (first at {place}): what it touches is frozen" for op, place in unknown]
-        return [str(self.symmetry.proof or "not proved"), *lines]
+        pairs = self.symmetry.structure.turns.count
+        turns = [
+            f"{pairs} pairs of channels of rotary embeddings may be turned, each by its own complex number"
+        ]
+        return [str(self.symmetry.proof or "not proved"), *(turns if pairs else []), *lines]
 
 
 @checked

@@ -117,9 +117,10 @@ class Stage:
             return self._held[name]
         return make_generic(self._read[name].to(self.dtype, copy=True), self._noise(name))
 
-    def examples(self, sizes: Sequence[int] = ()) -> tuple[Example, ...]:
-        """The example and others of other sizes; `sizes`: those that occur in the model."""
-        return (self.first, *other_sizes(runner(self.expected), self.first, sizes=sizes))
+    def examples(self, sizes: Sequence[int] = (), cuts: bool = False) -> tuple[Example, ...]:
+        """The example and others of other sizes; `sizes`: those that occur in the model; `cuts`: whether its
+        views cut channels."""
+        return (self.first, *other_sizes(runner(self.expected), self.first, sizes=sizes, cuts=cuts))
 
     def expected(self, example: Example) -> Outcome:
         """What the model does before anything acts on it."""
@@ -248,8 +249,15 @@ def distance(left: Tensor, right: Tensor) -> float:
 
 
 def assert_finite(stage: Stage, model: nn.Module) -> None:
-    """Nothing can be proved where no output is finite."""
+    """Nothing can be proved where no output has entries, or none of them is finite."""
     outputs = stage.expected(stage.first).outputs
+    if outputs and not any(out.numel() for out in outputs):
+        raise ModelError(
+            f"an example without entries proves nothing: {repr(stage.first).removeprefix('Example')}",
+            where=f"{type(model).__name__}, whose outputs are all empty for it",
+            so="a wrong symmetry would change nothing either",
+            do="give an example of one row at least, or infer without the proof: trace(..., prove=False)",
+        )
     if outputs and not any(torch.isfinite(out).any() for out in outputs):
         raise ModelError(
             "the output of the model is not finite",

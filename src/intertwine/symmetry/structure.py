@@ -12,6 +12,7 @@ from intertwine.ir.ledger import NONLINEAR, NONORTHOGONAL, Ids
 from intertwine.symmetry.classes import Classes, solve_classes
 from intertwine.symmetry.colours import mix
 from intertwine.symmetry.infer import Inference, Slot
+from intertwine.symmetry.pairs import Turns
 from intertwine.symmetry.scales import Scalings, solve_scales
 
 
@@ -44,6 +45,7 @@ class Structure:
         self.ancestor_hash = np.zeros(self.classes.count, np.uint64)
         np.add.at(self.ancestor_hash, up.row, mix(up.col))
         self.component_class = self._component_classes()
+        self.turns = Turns()  # of the pairs of rotary embeddings; found by a second run (`symmetry.turns`)
 
     # -- slots as one long list of labels ----------------------------------------------------------------
 

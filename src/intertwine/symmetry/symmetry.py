@@ -22,14 +22,17 @@ from intertwine.graph.example import Example, other_sizes
 from intertwine.graph.export import Traced, export, has_empty, sizes_in
 from intertwine.ir.groups import Group
 from intertwine.ir.ledger import Ids
+from intertwine.rules.rotary import find_rotations
 from intertwine.symmetry.axes import Axis, Member, build_axes
 from intertwine.symmetry.blocks import crossed_blocks
 from intertwine.symmetry.check import FactChecker
 from intertwine.symmetry.infer import Inference, infer
+from intertwine.symmetry.pairs import Turns
 from intertwine.symmetry.prove import Clock, Proof, Stage, assert_finite, find_fault, staged
 from intertwine.symmetry.specs import Spec, to_networkx, write_spec
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import (
+    EVERY_PART,
     PARTS,
     Action,
     Element,
@@ -39,6 +42,7 @@ from intertwine.symmetry.transform import (
     sample_relabel,
 )
 from intertwine.symmetry.translation import Translation
+from intertwine.symmetry.turns import find_turns
 from intertwine.symmetry.values import Values
 
 SMALL = 1_000_000  # weights below which two elements are tried at every size
@@ -56,12 +60,15 @@ class Symmetry:
         clock = Clock()
         self.traced = graphs[0]
         self.inference = infer(graphs)
+        self._relaxed = _without_rotations(graphs)
         self.proof: Proof | None = None
         self._solve()
         self.seconds = {"export": seconds_export, "infer": clock.seconds}
 
     def _solve(self) -> None:
         self.structure = _consistent(self.inference)
+        if self._relaxed is not None:
+            self.structure.turns = find_turns(self.structure, self._relaxed)
         self.axes: tuple[Axis, ...] = build_axes(self.structure)
         self.__dict__.pop("values", None)  # they are those of the structure before
 
@@ -69,6 +76,12 @@ class Symmetry:
         frozen = sum(a.group.name == "trivial" for a in self.axes)
         counts = f"{len(self.axes)} axes, {frozen} frozen, {len(self.unknown_ops)} unknown ops"
         return f"Symmetry({counts}, {self.proof or 'not proved'})"
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing moves, and no fact of another size could change that."""
+        still = not self.inference.unread and not self.structure.turns.count
+        return still and all(axis.group.name == "trivial" for axis in self.axes)
 
     def withdraw(self, axes: Sequence[Axis], reason: str) -> None:
         """Freeze axes that were claimed, and solve again."""
@@ -81,6 +94,10 @@ class Symmetry:
         owner = structure.component_class[structure.component]
         ledger.zero(structure.scales[(owner >= 0) & chosen[owner]])
         self._solve()
+
+    def keep_pairs_still(self) -> None:
+        """Claim nothing about the pairs of rotary embeddings."""
+        self._relaxed, self.structure.turns = None, Turns()
 
     @property
     def unknown_ops(self) -> dict[str, str]:
@@ -199,11 +216,12 @@ class Symmetry:
     ) -> Element:
         """A random element of the whole group, or of chosen parts of it.
 
-        parts: any of "permutation", "scale", "sign", "linear".
+        parts: any of "permutation", "scale", "sign", "linear", and "turn": complex numbers on the pairs of
+        channels of rotary embeddings, which are left alone unless asked for.
         """
-        wrong = [p for p in parts if p not in PARTS]
+        wrong = [p for p in parts if p not in EVERY_PART]
         if wrong:
-            raise InputError(f"unknown part {wrong[0]!r}", do=f"use some of {', '.join(PARTS)}")
+            raise InputError(f"unknown part {wrong[0]!r}", do=f"use some of {', '.join(EVERY_PART)}")
         return sample(self.structure, _rng(generator), tuple(parts), spread)
 
     def load(self, path: str | Path) -> Element:
@@ -226,6 +244,17 @@ class Symmetry:
                     so="this Symmetry was traced from another architecture",
                 )
         return {name: state[name] for name in self.structure.inference.shapes}
+
+
+def _without_rotations(graphs: Sequence[Traced]) -> Structure | None:
+    """The model with its rotary embeddings left out, if it has any (`symmetry.turns`)."""
+    rotations = [find_rotations(traced.graph, traced.weights) for traced in graphs]
+    if not all(rotations):
+        return None
+    try:
+        return _consistent(infer(graphs, without=rotations))
+    except AssertionError:  # of a model that nobody asked about: it costs its pairs, no more
+        return None
 
 
 def _consistent(inference: Inference) -> Structure:
@@ -317,15 +346,23 @@ def trace(
     if not prove:
         stage = Stage(model, (), given, next(_dtypes(model), torch.float32), memory=0)
         graphs = [first]
-        others = other_sizes(runner(stage.expected), given, sizes=sizes_in(first))
+        symmetry = Symmetry(first, seconds_export=clock.seconds)
+        if symmetry.settled:
+            return symmetry
+        cuts = symmetry.inference.ledger.cuts > 0
+        others = other_sizes(runner(stage.expected), given, sizes=sizes_in(first), cuts=cuts)
         for k, other in enumerate(others, 1):
             graph = export(model, other.args, other.kwargs)
             if has_empty(graph):
                 continue  # where something is empty, nothing can be seen of it
             graphs.append(graph)
             symmetry = Symmetry(*graphs, seconds_export=clock.seconds)
-            # Where views never cut what carries labels, sizes that changed already can cut nothing otherwise.
-            if not symmetry.inference.ledger.cuts and given.changed(others[k:]) <= given.changed(others[:k]):
+            # Where views never cut what carries labels, sizes that changed already can cut nothing otherwise,
+            # unless forward asks for a size and runs other ops.
+            ops = frozenset[Any]().union(*(stage.expected(e).ops for e in (given, *others[:k])))
+            new = any(stage.expected(e).ops - ops for e in others[k:])
+            changes = given.changed(others[k:]) - given.changed(others[:k])
+            if not symmetry.inference.ledger.cuts and not changes and not new:
                 return symmetry
         return Symmetry(*graphs, seconds_export=clock.seconds)
     return Trial(model, Symmetry(first, seconds_export=clock.seconds), given, seed).proved()
@@ -358,7 +395,8 @@ class Trial:
         self.clock, self.model, self.seed = Clock(), model, seed
         self.stage = staged(model, list(symmetry.weights(model)), example, seed)
         assert_finite(self.stage, model)
-        self.examples = self.stage.examples(sizes_in(symmetry.traced))
+        cuts = symmetry.inference.ledger.cuts > 0
+        self.examples = self.stage.examples(sizes_in(symmetry.traced), cuts)
         self.samples = 2 if sum(p.numel() for p in model.parameters()) < SMALL else 1
         self.symmetry = symmetry
         self.error, self.worst = self._largest_error()
@@ -385,6 +423,9 @@ class Trial:
             withdrawn |= {axis.name: repr(self.worst) for axis in fault}
             self.symmetry.withdraw(fault, "claimed by the rules, refuted by acting")
             self.error, self.worst = self._largest_error()
+        if self._pairs_refuted():
+            withdrawn["the pairs of rotary embeddings"] = repr(self.worst)
+            self.symmetry.keep_pairs_still()
         seconds = self.clock.seconds
         self.symmetry.proof = Proof(
             self.examples, self.stage.dtype, self.samples, self.error, withdrawn, seconds
@@ -398,6 +439,18 @@ class Trial:
                 stacklevel=3,
             )
         return self.symmetry
+
+    def _pairs_refuted(self) -> bool:
+        """Whether complex numbers on the pairs of rotary embeddings change what the model does."""
+        if not self.symmetry.structure.turns.count:
+            return False
+        element = self.symmetry.sample(self.seed, parts=("turn",))
+        for example, found in zip(self.examples, self.stage.errors(element, self.examples), strict=False):
+            if self.stage.refutes(found, example):
+                self.worst = example
+                return True
+            self.error = max(self.error, found)
+        return False
 
     def _largest_error(self) -> tuple[float, Example]:
         """The largest error over the sizes, and where; the first size that refutes the claim ends the
@@ -430,6 +483,15 @@ def act(model: nn.Module, element: Element | Translation) -> nn.Module:
     missing = [n for n in names if n not in state]
     if missing:
         raise InputError(f"the model has no weight {missing[0]!r}", so="the element belongs to another model")
+    if any(state[name].is_meta for name in names):
+        raise ModelError("the model is on the device meta and holds no values", do="load its weights first")
+    shapes = {} if isinstance(element, Translation) else element.structure.inference.shapes
+    other = [name for name, shape in shapes.items() if tuple(state[name].shape) != shape]
+    if other:
+        found = tuple(state[other[0]].shape)
+        raise InputError(
+            f"{other[0]} has shape {found}, not {shapes[other[0]]}", so="the element belongs to another model"
+        )
     # The copy finds the new tensors in place of the old ones: tied weights stay one object, and the weights
     # are never there three times.
     memo: dict[int, Any] = {}

@@ -22,11 +22,16 @@ from torch import Tensor
 from intertwine.errors import InputError
 from intertwine.files import write_tensors
 from intertwine.ir.ledger import Ids
+from intertwine.reading import parsing, read_safetensors
+from intertwine.symmetry.check import FactChecker
 from intertwine.symmetry.colours import mix
 from intertwine.symmetry.scales import ScaleKind
 from intertwine.symmetry.structure import Structure
 
 PARTS = ("permutation", "scale", "sign", "linear")
+EVERY_PART = (*PARTS, "turn")  # with the pairs of rotary embeddings, which other tools leave as they are
+_LARGEST_LOG = 300.0  # of a scale: exp of it is a number, and so is its inverse
+_LARGEST_CONDITION = 1e14
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +39,7 @@ class Element:
     """One symmetry of one model.
 
     relabel: class -> class. log_scale, sign: per position of every slot. linear: orbit -> (blocks, n, n).
+    turn: log w of every pair of channels of a rotary embedding (`symmetry.turns`); None: none turns.
     """
 
     structure: Structure
@@ -41,6 +47,7 @@ class Element:
     log_scale: np.ndarray
     sign: np.ndarray
     linear: Mapping[int, np.ndarray]
+    turn: np.ndarray | None = None
 
     def __repr__(self) -> str:
         moved = int((self.relabel != np.arange(len(self.relabel))).sum())
@@ -65,6 +72,7 @@ class Element:
             first.log_scale + self.log_scale[move],
             first.sign * self.sign[move],
             linear,
+            _turned_by_both(self, first, move),
         )
 
     def inverse(self) -> Element:
@@ -80,7 +88,11 @@ class Element:
             undone = np.empty_like(matrix)
             undone[target] = np.linalg.inv(matrix)
             linear[orbit] = undone
-        return Element(self.structure, back, log_scale, sign, linear)
+        turn = None
+        if self.turn is not None:
+            turn = np.empty_like(self.turn)
+            turn[self.structure.turns.moved(self.structure.span, move)] = -self.turn
+        return Element(self.structure, back, log_scale, sign, linear, turn)
 
     def is_identity(self, tolerance: float = 1e-12) -> bool:
         """Whether this element moves nothing."""
@@ -89,6 +101,7 @@ class Element:
             and (np.abs(self.log_scale) <= tolerance).all()
             and (self.sign == 1).all()
             and all(np.abs(m - np.eye(m.shape[-1])).max() <= tolerance for m in self.linear.values())
+            and (self.turn is None or (np.abs(np.exp(self.turn) - 1) <= tolerance).all())
         )
 
     def save(self, path: str | Path) -> None:
@@ -99,20 +112,18 @@ class Element:
             "sign": torch.from_numpy(self.sign.copy()),
             **{f"linear.{k}": torch.from_numpy(np.ascontiguousarray(m)) for k, m in self.linear.items()},
         }
+        if self.turn is not None:
+            tensors["turn"] = torch.from_numpy(np.stack([self.turn.real, self.turn.imag]))
         header = {"format": "intertwine element 1", "structure": fingerprint(self.structure)}
         write_tensors(path, tensors, {"intertwine": json.dumps(header)})
 
 
 def load_element(structure: Structure, path: str | Path) -> Element:
     """Read what `Element.save` wrote, for the same model."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("intertwine", "{}"))
-            tensors = {key: file.get_tensor(key).numpy() for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not a saved group element: {error}") from error
+    metadata, stored = read_safetensors(path, "saved group element")
+    with parsing(path, InputError, so="it is not a saved group element"):  # some kinds numpy does not have
+        header = json.loads(metadata.get("intertwine", "{}"))
+        tensors = {name: tensor.numpy() for name, tensor in stored.items()}
     if not isinstance(header, dict) or header.get("structure") != fingerprint(structure):
         raise InputError(
             f"{path} was saved for another model",
@@ -121,7 +132,8 @@ def load_element(structure: Structure, path: str | Path) -> Element:
         )
     _check_tensors(structure, tensors, str(path))
     linear = {int(k.removeprefix("linear.")): v for k, v in tensors.items() if k.startswith("linear.")}
-    return Element(structure, tensors["relabel"], tensors["log_scale"], tensors["sign"], linear)
+    turn = tensors["turn"][0] + 1j * tensors["turn"][1] if "turn" in tensors else None
+    return Element(structure, tensors["relabel"], tensors["log_scale"], tensors["sign"], linear, turn)
 
 
 def _check_tensors(structure: Structure, tensors: Mapping[str, np.ndarray], path: str) -> None:
@@ -129,6 +141,8 @@ def _check_tensors(structure: Structure, tensors: Mapping[str, np.ndarray], path
     like = identity(structure)
     wanted = {"relabel": like.relabel, "log_scale": like.log_scale, "sign": like.sign}
     wanted |= {f"linear.{orbit}": matrix for orbit, matrix in like.linear.items()}
+    if "turn" in tensors and structure.turns.count:
+        wanted["turn"] = np.zeros((2, structure.turns.count))
     for name in sorted({*wanted, *tensors}):
         if name not in wanted or name not in tensors:
             raise InputError(f"{path} {'lacks' if name in wanted else 'has an unknown'} tensor {name!r}")
@@ -139,6 +153,20 @@ def _check_tensors(structure: Structure, tensors: Mapping[str, np.ndarray], path
             raise InputError(f"{path}: {name} holds NaN or infinite numbers")
     if not np.array_equal(np.sort(tensors["relabel"]), like.relabel) or not (abs(tensors["sign"]) == 1).all():
         raise InputError(f"{path} is not a group element: not a permutation, or signs other than 1 and -1")
+    orbit, relabel = structure.classes.orbit, tensors["relabel"]
+    checker = FactChecker(structure.inference.ledger, structure.classes)
+    if (orbit[relabel] != orbit).any() or len(checker.broken(relabel)):
+        raise InputError(f"{path} is not a group element: what it moves is no symmetry")
+    still = ~structure.rescaled
+    scales, signs = tensors["log_scale"], tensors["sign"]
+    if (abs(scales) > _LARGEST_LOG).any() or scales[still].any() or (signs[still] != 1).any():
+        raise InputError(f"{path} is not a group element: its scales are none of the model's")
+    sizes = tensors["turn"][0] if "turn" in wanted else np.zeros(0)
+    if (abs(sizes) > _LARGEST_LOG).any() or sizes[~structure.turns.scaled[: len(sizes)]].any():
+        raise InputError(f"{path} is not a group element: it rescales pairs that only turn")
+    matrices = [matrix for name, matrix in tensors.items() if name.startswith("linear.")]
+    if any((np.linalg.cond(matrix) > _LARGEST_CONDITION).any() for matrix in matrices):
+        raise InputError(f"{path} is not a group element: a matrix of it has no inverse")
 
 
 def fingerprint(structure: Structure) -> str:
@@ -190,7 +218,8 @@ def sample(
                 stretch = np.exp(spread * rng.standard_normal(shape[:2]))
                 left = (left * stretch[:, None, :]) @ right
             linear[orbit] = left
-    return Element(structure, relabel, log_scale, sign, linear)
+    turn = structure.turns.draw(rng, spread) if "turn" in parts and structure.turns.count else None
+    return Element(structure, relabel, log_scale, sign, linear, turn)
 
 
 def sample_parts(
@@ -256,6 +285,14 @@ def sample_scales(
     return np.where(moves, log_scale[at], 0.0), np.where(moves, sign[at], 1.0)
 
 
+def _turned_by_both(after: Element, first: Element, move: Ids) -> np.ndarray | None:
+    """log w of `after @ first`: the pairs of `after` are those that `first` has moved."""
+    if after.turn is None:
+        return first.turn
+    there: np.ndarray = after.turn[after.structure.turns.moved(after.structure.span, move)]
+    return there if first.turn is None else first.turn + there
+
+
 def destinations(structure: Structure, relabel: Ids) -> Ids:
     """Where every position goes, as an index into the same long list of positions."""
     result: Ids = structure.position_of[structure.classes.image(relabel)[structure.labels]]
@@ -290,6 +327,8 @@ class Action:
             tensor = tensor + shift
         for key in keys:
             tensor = multiply(tensor, s, key, self._factor, self._linear)
+            if self.element.turn is not None:
+                tensor = s.turns.multiply(tensor, key, self.element.turn)
         for key in keys:
             tensor = _move(tensor, s, key, self._move)
         return (tensor - shift if shift else tensor).to(old.dtype)

@@ -19,7 +19,7 @@ from intertwine.graph.export import export
 from intertwine.results import Result, Table
 from intertwine.symmetry.prove import Clock, Stage, assert_finite, distance
 from intertwine.symmetry.symmetry import Symmetry, Trial
-from intertwine.symmetry.transform import Action
+from intertwine.symmetry.transform import EVERY_PART, Action
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
 
@@ -113,7 +113,7 @@ def verify(
         examples = stage.examples()
     worst, coverage = 0.0, 0.0
     for k in range(samples):
-        element = symmetry.sample(seed + k)
+        element = symmetry.sample(seed + k, EVERY_PART)
         worst = max(worst, *stage.errors(element, examples))
         action = Action(element)
         coverage = max(coverage, _coverage(model, stage, action))

@@ -3,6 +3,7 @@
     a scaling s with exponents l along the dimensions of w    dw = (sum_d l_d) (w + shift)
     E_ij of GL(n) on a dimension                              dw_i = w_j, and on dual members dw_j = -w_i
     E_ij - E_ji of O(n)                                       both
+    i of a pair (p, q) of a rotary embedding                  dw_p = -w_q, dw_q = w_p, and its scale
 
 Permutations and signs are discrete and have none. The rank of all columns is the dimension of the orbit:
 what leaves theta where it is (its stabiliser) does not count.
@@ -55,6 +56,7 @@ def tangents(symmetry: Symmetry, at: Coordinates) -> csc_array:
     _scalings(symmetry, at, columns)
     for axis in symmetry.structure.linear.values():
         _matrices(symmetry, at, axis, columns)
+    _pairs(symmetry, at, columns)
     return columns.matrix(at.size)
 
 
@@ -107,3 +109,27 @@ def _matrices(symmetry: Symmetry, at: Coordinates, axis: Linear, columns: _Colum
                         else:
                             columns.put(columns.count, there, -at.theta[here])
                 columns.count += 1
+
+
+def _pairs(symmetry: Symmetry, at: Coordinates, columns: _Columns) -> None:
+    turns = symmetry.structure.turns
+    places = [(key, *place) for key, place in turns.places.items() if key[0] in at.values]
+    for pair in range(turns.count):
+        rows = [
+            (
+                at.positions(symmetry, key, where[[k], 0]),
+                at.positions(symmetry, key, where[[k], 1]),
+                exponent[k],
+            )
+            for key, where, which, exponent in places
+            for k in np.flatnonzero(which == pair)
+        ]
+        for here, there, _ in rows:
+            columns.put(columns.count, here, -at.theta[there])
+            columns.put(columns.count, there, at.theta[here])
+        columns.count += 1
+        if turns.scaled[pair]:
+            for here, there, exponent in rows:
+                columns.put(columns.count, here, exponent * at.theta[here])
+                columns.put(columns.count, there, exponent * at.theta[there])
+            columns.count += 1

@@ -9,7 +9,7 @@ and `Direction` says where it lies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import InputError
 from intertwine.graph.example import Example
 from intertwine.ir.ledger import Ids
+from intertwine.progress import Progress, counted
 from intertwine.symmetry import Symmetry, Translation, trace
 from intertwine.tangent.coordinates import Coordinates, coordinates_of
 from intertwine.tangent.directions import Direction, Search
@@ -35,7 +36,6 @@ DENSE = 20_000  # coordinates up to which the whole Jacobian is taken
 SAMPLE = 2_000  # coordinates of one axis that are looked at beyond that
 SPARE = 1.15  # rows for each column, before more of them are asked to change nothing
 ROUNDS = 6
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,9 +118,6 @@ class Dimension:
         from intertwine import page
 
         return page(self, **options)
-
-    def _repr_html_(self) -> str:
-        return str(self.page().render())
 
     def save(self, path: str | Path) -> Path:
         """The page in a file."""
@@ -264,11 +261,12 @@ class _Given:
     def _rows(self, jacobian: Jacobian, examples: Iterator[Example], count: float) -> tuple[np.ndarray, int]:
         """At least so many rows, unless the inputs end."""
         parts, calls = [np.zeros((0, jacobian.columns))], 0
+        advance = counted(self.progress, 0 if np.isinf(count) else int(count), "rows of the Jacobian")
         for example in examples:
             parts.append(jacobian.rows(example))
             calls += 1
-            if self.progress is not None:
-                self.progress(len(parts[-1]))
+            if advance is not None:
+                advance(len(parts[-1]))
             if sum(map(len, parts)) >= count or (calls > 8 and not sum(map(len, parts))):
                 break
         return np.concatenate(parts), calls

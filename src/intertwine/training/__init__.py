@@ -3,11 +3,13 @@
 read_recipe("fast")                        a recipe by name or from a YAML file
 load_splits("digits")                      training and test data
 train(model, splits, recipe, "runs/a")     -> Run; the same call resumes
+Finetune("digits", 5, "runs/b")            model -> the model after five more epochs; `merge` takes it
 """
 
 from __future__ import annotations
 
 from intertwine.training.data import Splits, load_splits
+from intertwine.training.finetuning import Finetune
 from intertwine.training.journal import read_metrics
 from intertwine.training.loop import Run
 from intertwine.training.models import build_model
@@ -15,6 +17,7 @@ from intertwine.training.recipe import Recipe, parse_recipe, read_recipe, recipe
 from intertwine.training.start import train
 
 __all__ = [
+    "Finetune",
     "Recipe",
     "Run",
     "Splits",

@@ -108,7 +108,8 @@ class _Loop:
         self.data, self.recipe, self.folder, self.seed, self.fabric = data, recipe, folder, seed, fabric
         self.objective = objective_of(recipe)
         self.net = model.to(fabric.device).train()
-        if recipe.channels_last:
+        self.channels_may_lie_last = _channels_may_lie_last(self.net)
+        if recipe.channels_last and self.channels_may_lie_last:
             self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = make_optimizer(self.net, recipe.optimizer)
         self.gather = batches_of(data.train, recipe.augment)
@@ -182,6 +183,8 @@ class _Loop:
         self.gather.expect(self._chosen(order, counters.step + 1))
         labels = self.data.train.labels[mine].to(self.fabric.device)
         images = shrink(images, self.scales[scale_at(recipe.resolution, at / recipe.epochs)])
+        if not self.channels_may_lie_last:
+            images = images.clone(memory_format=torch.contiguous_format)  # one channel lies both ways
         output = scores(self.wrapped, images)
         loss = self.objective.value(output, labels)
         self.stepper.zero_grad()
@@ -314,3 +317,18 @@ def _nothing() -> Any:
     from contextlib import nullcontext
 
     return nullcontext()
+
+
+def _channels_may_lie_last(net: nn.Module) -> bool:
+    """False where torch's CPU kernel writes beyond its buffer.
+
+    The backward pass of a strided 1x1 convolution of fewer than 8 channels that lie last, on one thread, corrupts
+    the heap (torch 2.13, oneDNN; every width below 8 and none above, under glibc's checks): the process aborts later.
+    """
+    return not any(
+        isinstance(layer, nn.Conv2d)
+        and layer.kernel_size == (1, 1)
+        and max(layer.stride) > 1
+        and layer.in_channels < 8
+        for layer in net.modules()
+    )

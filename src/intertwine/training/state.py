@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from intertwine.errors import InputError, WeightsError
 from intertwine.files import locked as hold_lock
 from intertwine.files import read_json, sweep_leftovers, write_bytes, write_tensors
+from intertwine.reading import parsing, read_safetensors
 
 STATE, RUN, METRICS, MODEL, BEST = (
     "state.safetensors", "run.json", "metrics.jsonl", "model.safetensors", "best.safetensors",
@@ -70,26 +71,16 @@ def _counters(text: str) -> Counters:
 
 def load_state(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Counters | None:
     """Put RUN/state.safetensors into model and optimizer; None where the run has not got so far."""
-    from safetensors import SafetensorError, safe_open
-
     path = folder / STATE
     if not path.exists():
         return None
-    try:
-        if not path.is_file():
-            raise ValueError("it is not a regular file")
-        with safe_open(path, "pt") as file:
-            counters = _counters((file.metadata() or {}).get(_COUNTERS, "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    so, do = "the run cannot go on", "delete it to start again"
+    header, tensors = read_safetensors(path, "state of a run", WeightsError, do=do)
+    with parsing(path, WeightsError, so=so, do=do):
+        counters = _counters(header.get(_COUNTERS, "null"))
         weights = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
         model.load_state_dict(weights)
         _load_optimizer(optimizer, {k: v for k, v in tensors.items() if k.startswith("optimizer.")})
-    except (SafetensorError, OSError, KeyError, IndexError, ValueError, RuntimeError) as error:
-        raise WeightsError(
-            f"cannot read {path}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
-            so="the run cannot go on",
-            do="delete it to start again",
-        ) from error
     return counters
 
 

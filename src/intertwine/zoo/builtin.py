@@ -82,6 +82,19 @@ def from_program(spec: str, wanted: Wanted) -> Source:
 
 
 @model_source(
+    "file.onnx",
+    form="path/to/file.onnx",
+    help='an ONNX graph, converted by onnx2torch (extra "onnx-in")',
+    matches=lambda spec: spec.endswith(".onnx"),
+)
+def from_onnx(spec: str, wanted: Wanted) -> Source:
+    """A graph of ONNX as a module."""
+    from intertwine.zoo.onnx_file import load_onnx
+
+    return Source(spec, *load_onnx(spec))
+
+
+@model_source(
     "file.py",
     form="path/to/file.py:factory",
     help="calls factory(); THIS RUNS THE PYTHON CODE IN THE FILE",

@@ -1,17 +1,18 @@
 """`hf:FAMILY?layers=2`: a small model of a transformers family, built from its config; nothing is downloaded.
 
 The family is a `model_type` of transformers (bert, gpt2, llama, t5, vit, ...). Its default config is shrunk
-with the tables below. The model has a head where the family has one (language model, classifier, detector),
+(`small_configs.py`). The model has a head where the family has one (language model, classifier, detector),
 and returns only what that head predicts: transformers also hands out inner states (the encoder's stream, the
 embeddings of both towers), and whatever a model returns is fixed, so they would fix its whole stream.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -19,88 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intertwine.errors import InputError, IntertwineError, Unsupported
-from intertwine.numbers import count
-from intertwine.untrusted import assert_config
+from intertwine.errors import IntertwineError, Unsupported
+from intertwine.text import first_line
 from intertwine.vision_shim import import_transformers, offline
 from intertwine.zoo.building import bounded
+from intertwine.zoo.small_configs import chosen_sizes, small_configs
 from intertwine.zoo.vision import not_found
 
-_VOCABULARY, _TOKENS, _IMAGE, _PATCH, _LAYERS, _FRAMES = 101, 12, 64, 16, 2, 16
-_SMALL: dict[str, int] = {
-    **dict.fromkeys(("vocab_size",), _VOCABULARY),
-    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embedding_size", "dim", "emb_dim"), 32),
-    **dict.fromkeys(
-        ("intermediate_size", "d_ff", "n_inner", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim"), 48
-    ),
-    **dict.fromkeys(("hidden_dim", "ffn_hidden_size", "d_inner"), 48),
-    **dict.fromkeys(("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers"), _LAYERS),
-    **dict.fromkeys(("decoder_layers", "n_layer", "n_layers"), _LAYERS),
-    **dict.fromkeys(("num_attention_heads", "num_heads", "n_head", "n_heads"), 4),
-    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
-    **dict.fromkeys(("num_key_value_heads", "num_kv_heads"), 2),
-    **dict.fromkeys(("head_dim", "d_kv"), 8),
-    **dict.fromkeys(
-        ("max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions"), 64
-    ),
-    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 4),
-    **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), 24),
-    **dict.fromkeys(("num_experts_per_tok",), 2),
-    **dict.fromkeys(("image_size",), _IMAGE),
-    **dict.fromkeys(("window_size",), 2),
-    **dict.fromkeys(("num_queries",), 7),
-    **dict.fromkeys(("num_mel_bins",), 20),
-    **dict.fromkeys(("pad_token_id",), 0),
-    **dict.fromkeys(("bos_token_id", "decoder_start_token_id"), 1),
-    **dict.fromkeys(("eos_token_id",), 2),
-    **dict.fromkeys(("projection_dim", "pooler_output_size"), 32),
-}
-# Lists of sizes, and sizes that must agree with one another across nested configs.
-_FAMILIES: dict[str, dict[str, Any]] = {
-    "swin": {"embed_dim": 24, "depths": [2, 1], "num_heads": [3, 6], "patch_size": 4},
-    "convnext": {"hidden_sizes": [24, 40], "depths": [1, 1], "num_stages": 2},
-    "segformer": {
-        "num_encoder_blocks": 2,
-        "depths": [1, 1],
-        "sr_ratios": [2, 1],
-        "hidden_sizes": [24, 40],
-        "patch_sizes": [7, 3],
-        "strides": [4, 2],
-        "num_attention_heads": [3, 4],
-        "mlp_ratios": [2, 2],
-    },
-    "resnet": {
-        "hidden_sizes": [24, 40],
-        "depths": [1, 1],
-        "embedding_size": 20,
-        "layer_type": "basic",
-        "out_features": ["stage2"],
-    },
-    "wav2vec2": {
-        "conv_dim": [20, 24, 28],
-        "conv_stride": [5, 2, 2],
-        "conv_kernel": [10, 3, 2],
-        "num_conv_pos_embeddings": 8,
-        "num_conv_pos_embedding_groups": 4,
-    },
-    "sam_vision_model": {
-        "output_channels": 24,
-        "num_pos_feats": 12,
-        "mlp_dim": 48,
-        "global_attn_indexes": [1],
-    },
-    "sam_prompt_encoder": {
-        "hidden_size": 24,
-        "image_embedding_size": _IMAGE // _PATCH,
-        "mask_input_channels": 12,
-    },
-    "sam_mask_decoder": {
-        "hidden_size": 24,
-        "mlp_dim": 40,
-        "num_attention_heads": 2,
-        "iou_head_hidden_dim": 28,
-    },
-}
+_VOCABULARY, _TOKENS, _IMAGE, _FRAMES = 101, 12, 64, 16
 # A family whose config keeps its size under names that are not in the tables is refused beyond this.
 _LARGEST, _MODULES = 100_000_000, 10_000
 HEADS = (
@@ -121,65 +48,51 @@ _PREDICTIONS = ("logits", "logits_per_image", "logits_per_text", "pred_boxes", "
 Built = tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]
 
 
-# What `?layers=2` means: the names under which families keep it.
-_SHORT = {
-    "layers": ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers",
-               "num_decoder_layers"),
-    "heads": ("num_attention_heads", "num_heads", "n_head", "n_heads", "encoder_attention_heads",
-              "decoder_attention_heads"),
-    "width": ("hidden_size", "d_model", "n_embd", "dim"),
-    "hidden": ("intermediate_size", "d_ff", "n_inner", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim",
-               "hidden_dim"),
-    "vocabulary": ("vocab_size",),
-}  # fmt: skip
-
-
 def build_hf(name: str) -> Built:
     """A small random model of a family and the arguments of one call; `bert?layers=3&width=64` says more."""
     transformers = import_transformers()
     family, _, query = name.partition("?")
     if family not in transformers.CONFIG_MAPPING:
         raise not_found("transformers", family, transformers.CONFIG_MAPPING)
+    refusal: Exception | None = None
     try:
-        with offline():
+        with offline(), quietly(transformers):
             config_class = transformers.CONFIG_MAPPING[family]
-            config = _small_config(transformers, config_class, _sizes(config_class, query, family))
-            model_class, small = class_of(transformers, config), partial(_assert_small, family)
-            with torch.device("meta"), bounded(f"hf:{family}", small, _MODULES):
-                model_class._from_config(config)
-            model = model_class._from_config(config)
-        generation = getattr(model, "generation_config", None)
-        if generation is not None and getattr(config, "is_encoder_decoder", False):
-            # Some configs have no such field of their own, and `generate` asks for it.
-            generation.decoder_start_token_id = generation.decoder_start_token_id or 1
-        model.register_forward_hook(keep_predictions)
-        example, kwargs = call_of(model, config)
+            for config in small_configs(
+                transformers, config_class, chosen_sizes(config_class, query, family)
+            ):
+                try:
+                    return _built(transformers, family, config)
+                except Exception as error:  # of whatever kind: another choice of sizes may do
+                    refusal = refusal or error
     except IntertwineError:
         raise
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise Unsupported(
-            f"cannot build a small hf:{family} from its default config: {reason or type(error).__name__}",
-            do="write a factory and pass path/to/file.py:factory",
-        ) from error
-    return model, example, kwargs
+        refusal = refusal or error
+    if isinstance(refusal, IntertwineError):
+        raise refusal
+    raise Unsupported(
+        f"cannot build a small hf:{family} from its default config: {_reason(refusal)}",
+        do="write a factory and pass path/to/file.py:factory",
+    ) from refusal
 
 
-def _sizes(config_class: Any, query: str, family: str) -> dict[str, int]:
-    """What stands after the question mark, by the config's own names."""
-    known = config_class().to_dict()
-    sizes: dict[str, int] = {}
-    for part in filter(None, query.split("&")):
-        name, _, value = part.partition("=")
-        fields = [field for field in _SHORT.get(name, (name,)) if field in known]
-        if not fields or not value:
-            raise InputError(
-                f"hf:{family} has no size {name!r}",
-                do=f"write hf:{family}?layers=2&width=64, of {', '.join(_SHORT)} or a field of its config",
-            )
-        sizes |= dict.fromkeys(fields, count(value, name))
-    assert_config(sizes, f"hf:{family}", run_code=True)
-    return sizes
+def _built(transformers: Any, family: str, config: Any) -> Built:
+    """The model of a config and a call that it takes."""
+    model_class, small = class_of(transformers, config), partial(_assert_small, family)
+    with torch.device("meta"), bounded(f"hf:{family}", small, _MODULES):
+        model_class._from_config(config)
+    model = model_class._from_config(config)
+    generation = getattr(model, "generation_config", None)
+    if generation is not None and getattr(config, "is_encoder_decoder", False):
+        # Some configs have no such field of their own, and `generate` asks for it.
+        generation.decoder_start_token_id = generation.decoder_start_token_id or 1
+    model.register_forward_hook(keep_predictions)
+    return model, *call_of(model, config, find_out=True)
+
+
+def _reason(error: Exception | None) -> str:
+    return first_line(error) or type(error).__name__ if error is not None else "no choice of sizes"
 
 
 def keep_predictions(module: nn.Module, args: Any, output: Any) -> Any:
@@ -198,27 +111,24 @@ def keep_predictions(module: nn.Module, args: Any, output: Any) -> Any:
 def class_of(transformers: Any, config: Any) -> Any:
     """The model class with the most telling head; of several (deit, with and without teacher) the first."""
     mappings = (getattr(transformers, name)._model_mapping for name in HEADS)
-    found = next(mapping[type(config)] for mapping in mappings if type(config) in mapping)
+    found = next((mapping[type(config)] for mapping in mappings if type(config) in mapping), None)
+    if found is None:
+        raise Unsupported(
+            f"hf:{config.model_type} is a part of other models and has no model class of its own",
+            do="name the model that it is a part of",
+        )
     return found[0] if isinstance(found, (tuple, list)) else found
 
 
-def _small_config(transformers: Any, config_class: Any, sizes: Mapping[str, int] | None = None) -> Any:
-    """The default config with every size of the tables that it has; nested configs likewise."""
-    default = config_class()
-    values = default.to_dict()
-    kwargs: dict[str, Any] = {
-        name: size for name, size in _SMALL.items() if isinstance(values.get(name), int)
-    }
-    if isinstance(values.get("patch_size"), int) and values["patch_size"] >= 8:
-        kwargs["patch_size"] = _PATCH
-    for name, inner in getattr(config_class, "sub_configs", {}).items():
-        if hasattr(inner, "model_type") and getattr(default, name, None) is not None:
-            kwargs[name] = _small_config(transformers, type(getattr(default, name))).to_dict()
-    if getattr(getattr(default, "backbone_config", None), "model_type", "") == "timm_backbone":
-        # a whole ResNet-50 of another library
-        kwargs["backbone_config"] = _small_config(transformers, transformers.CONFIG_MAPPING["resnet"])
-    kwargs |= {name: False for name in ("use_cache", "use_pretrained_backbone") if name in values}
-    return config_class(**kwargs | _FAMILIES.get(config_class.model_type, {}) | dict(sizes or {}))
+def all_types() -> list[str]:
+    """Every config type of the installed transformers that has a model class of its own."""
+    transformers = import_transformers()
+    mappings = [getattr(transformers, name)._model_mapping for name in HEADS]
+    return [
+        name
+        for name, config_class in transformers.CONFIG_MAPPING.items()
+        if any(config_class in mapping for mapping in mappings)
+    ]
 
 
 def _assert_small(family: str, size: int) -> None:
@@ -229,51 +139,86 @@ def _assert_small(family: str, size: int) -> None:
         )
 
 
-def call_of(model: nn.Module, config: Any) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+def call_of(
+    model: nn.Module, config: Any, find_out: bool = False
+) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
     """The main input, positional where it is the first argument, and what else the model cannot do without.
 
-    A decoder gets token ids of its own, a model of two towers ids and pixels, a promptable one two points.
+    A decoder gets token ids of its own, a model of two towers ids and pixels (ids alone where it wants as
+    many places for pixels as a processor makes), a promptable one two points. Of several guesses, the first
+    that runs.
     """
-    name = str(getattr(model, "main_input_name", "input_ids"))
+    calls, refusal = _calls(model, config), None
+    if (len(calls) == 1 and not find_out) or torch.get_default_device().type == "meta":
+        return calls[0]
+    for args, kwargs in calls:
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                model.eval()(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+            return args, kwargs
+        except Exception as error:  # of whatever kind
+            refusal = refusal or error
+    raise Unsupported(
+        f"hf:{config.model_type} does not run on an example that we make: {_reason(refusal)}",
+        do="write a factory that returns (model, example), and pass path/to/file.py:factory",
+    ) from refusal
+
+
+def _calls(model: nn.Module, config: Any) -> list[tuple[tuple[Tensor, ...], dict[str, Any]]]:
+    name = getattr(model, "main_input_name", "input_ids")
     if name not in _EXAMPLES:
         raise Unsupported(
             f"hf:{config.model_type} takes {name}, for which there is no example",
             do="write a factory instead",
         )
     parameters = inspect.signature(model.forward).parameters
-    given = {name: _EXAMPLES[name](config)}
-    if {"input_ids", "pixel_values"} <= set(parameters) and hasattr(config, "text_config"):
-        given |= {other: _EXAMPLES[other](config) for other in ("input_ids", "pixel_values")}
+    more: dict[str, Tensor] = {}
     if config.is_encoder_decoder and "decoder_input_ids" in parameters:
-        given["decoder_input_ids"] = _ids(config)[:, : _TOKENS - 3]
+        more["decoder_input_ids"] = _ids(config)[0][:, : _TOKENS - 3]
     if "input_points" in parameters:
-        given["input_points"] = _IMAGE * torch.rand(2, 1, 2, 2)
+        more["input_points"] = _IMAGE * torch.rand(2, 1, 2, 2)
+    given = [{name: guess, **more} for guess in _EXAMPLES[name](config)]
+    if {"input_ids", "pixel_values"} <= set(parameters) and hasattr(config, "text_config"):
+        both = {"input_ids": _ids(config)[0], "pixel_values": _pixels(config)[0]}
+        given = [given[0] | both, *given, {"input_ids": both["input_ids"], **more}]
     first = next(iter(parameters))
-    return ((given.pop(first),), given) if first == name else ((), given)
+    return [((g.pop(first),), g) if first == name and name in g else ((), g) for g in map(dict, given)]
 
 
-def _ids(config: Any) -> Tensor:
+def _ids(config: Any) -> list[Tensor]:
     text = getattr(config, "text_config", config)
-    return torch.randint(3, int(getattr(text, "vocab_size", None) or _VOCABULARY), (2, _TOKENS))
+    return [torch.randint(3, int(getattr(text, "vocab_size", None) or _VOCABULARY), (2, _TOKENS))]
 
 
-def _pixels(config: Any) -> Tensor:
+def _pixels(config: Any) -> list[Tensor]:
     vision = getattr(config, "vision_config", config)
     side = getattr(vision, "image_size", _IMAGE) or _IMAGE
     size = (side, side) if isinstance(side, int) else tuple(side)
-    return torch.randn(2, getattr(vision, "num_channels", 3), *size)
+    return [torch.randn(2, getattr(vision, "num_channels", 3), *size)]
 
 
-def _spectrum(config: Any) -> Tensor:
-    # the encoder halves the time before it adds its positions
-    return torch.randn(2, config.num_mel_bins, 2 * config.max_source_positions)
+def _spectrum(config: Any) -> list[Tensor]:
+    """(bands, frames) or (frames, bands)."""
+    bands = next((b for n in _BANDS if isinstance(b := getattr(config, n, None), int)), _MEL)
+    # an encoder that halves the time before it adds its positions wants exactly these
+    frames = getattr(config, "max_length", None) or 2 * getattr(config, "max_source_positions", _FRAMES)
+    return [torch.randn(2, bands, frames), torch.randn(2, frames, bands)]
 
 
-def _waveform(config: Any) -> Tensor:
-    return torch.randn(2, _FRAMES * math.prod(config.conv_stride))
+def _waveform(config: Any) -> list[Tensor]:
+    strides = getattr(config, "conv_stride", None)
+    samples = math.prod(strides) if isinstance(strides, list | tuple) else 1
+    long = _FRAMES * max(samples, 100)
+    return [
+        torch.randn(2, _FRAMES * samples),
+        torch.randn(2, long),
+        torch.randn(2, 1, long),
+        *_spectrum(config),
+    ]
 
 
-_EXAMPLES: dict[str, Callable[[Any], Tensor]] = {
+_BANDS, _MEL = ("num_mel_bins", "feature_size", "input_feat_per_channel", "input_dim"), 80
+_EXAMPLES: dict[str, Callable[[Any], list[Tensor]]] = {
     "input_ids": _ids,
     "pixel_values": _pixels,
     "input_features": _spectrum,

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from intertwine.errors import InputError, ModelError, WeightsError
+from intertwine.foreign import is_signal, kept_process
 from intertwine.merging.storage import MergedRecipe, hash_of, hugging_face_files, load_merged
+from intertwine.text import first_line
 from intertwine.zoo.sources import Source, resolve, runs_code
 
 
@@ -30,11 +32,13 @@ def load(path: str | Path, *, run_code: bool = False, source: str | None = None)
 
     model = load_merged(path, build).eval()
     try:
-        with torch.no_grad():
+        with kept_process(), torch.no_grad():
             model(*built[0].example, **built[0].kwargs)
-    except Exception as error:  # whatever a forward does with shapes that do not fit
+    except BaseException as error:  # whatever a forward does with shapes that do not fit
+        if is_signal(error):
+            raise
         raise WeightsError(
-            f"the merged model in {path} does not run on its example: {str(error).splitlines()[0]}",
+            f"the merged model in {path} does not run on its example: {first_line(error)}",
             so="nothing was loaded",
             do="the recipe was edited, or the factory has changed since the merge",
         ) from error

@@ -19,11 +19,11 @@ from torch.nn.parameter import is_lazy
 
 from intertwine.data.preparation import Preparation
 from intertwine.errors import InputError, ModelError
+from intertwine.foreign import user_code
 from intertwine.numbers import count
 from intertwine.reading import check_memory
 from intertwine.text import quoted
 from intertwine.zoo.building import bounded
-from intertwine.zoo.userfile import user_code
 from intertwine.zoo.weights import classes_of, load_weights, read_weights
 
 BATCH = 2
@@ -150,13 +150,14 @@ def resolve(
     classes: int | None = None,
     pretrained: bool = False,
     run_code: bool = False,
+    input_of: Callable[[Source], str | None] | None = None,
 ) -> Source:
     """The model and example of a MODEL string; `input` ("1x3x32x32") replaces the default example.
 
     The seed fixes the initial weights and the example; the global random state is left alone. `weights` is a
     file to load; where its last layer has another number of classes, the model is built with that one, unless
     `classes` says otherwise. `pretrained` asks the library for its trained weights, `run_code` allows a
-    folder to bring its own code.
+    folder to bring its own code. input_of: called for the input of a model that does not say what it takes.
 
     >>> source = resolve("zoo:tiny10", input="4x3x32x32")
     >>> source.name, tuple(source.example[0].shape)
@@ -172,12 +173,15 @@ def resolve(
             source = builder.build(spec, wanted)
         if weights is not None:
             source = _with_weights(source, builder, spec, wanted, weights)
+        if shapes is None and input_of is not None and not source.example and not source.kwargs:
+            found = input_of(source)
+            shapes = parse_input(found) if found is not None else None
         if shapes is not None:
             source = _with_inputs(source, [tensor_of(shape, dtype) for shape, dtype in shapes])
     if not source.example and not source.kwargs:
         raise InputError(
             f"{spec} does not say what its input looks like",
-            do="give --input, as in --input 1x3x32x32, or return (model, example) from the factory",
+            do="give --data, or --input 1x3x32x32, or return (model, example) from the factory",
         )
     _check_weights(source)
     with user_code(f"{spec}: eval()"):
@@ -202,7 +206,8 @@ def _with_weights(
 
 def _check_weights(source: Source) -> None:
     """Every weight and every input has values here: neither lazy nor on the device meta."""
-    named = [*source.model.named_parameters(), *source.model.named_buffers()]
+    with user_code(f"the parameters of {source.name}"):  # a model may have its own way to list them, or none
+        named = [*source.model.named_parameters(), *source.model.named_buffers()]
     inputs = [(f"input {number}", tensor) for number, tensor in enumerate(source.example, 1)]
     for name, tensor in named + inputs:
         if is_lazy(tensor):
@@ -216,6 +221,9 @@ def _check_weights(source: Source) -> None:
                 f"{name} of {source.name} is on the device meta and holds no values",
                 do="build the model without torch.device('meta')",
             )
+    for name, tensor in inputs:
+        if tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized:
+            raise ModelError(f"{name} of {source.name} is no plain tensor", do="give a dense one")
 
 
 def _with_inputs(source: Source, tensors: list[Tensor]) -> Source:

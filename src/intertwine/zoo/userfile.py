@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,8 +16,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from intertwine.errors import ModelError, NotFound
+from intertwine.foreign import USER_MODULE, user_code
 from intertwine.reading import existing_file
-from intertwine.text import first_line
 
 Built = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 _DO = "return the model, (model, example) or (model, example, kwargs)"
@@ -43,21 +42,6 @@ def build_from_file(spec: str) -> Built:
     return _parts(spec, built)
 
 
-@contextmanager
-def user_code(what: str) -> Iterator[None]:
-    """Code of the user's: what it raises, sys.exit included, is a ModelError; what it prints goes to stderr.
-
-    Results go to stdout, and `--json` must stay JSON.
-    """
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise ModelError(f"{what}: {type(error).__name__}: {first_line(error)}") from error
-
-
 def _parts(spec: str, built: Any) -> Built:
     """Model, example and keyword arguments of what a factory returned."""
     parts = built if isinstance(built, tuple) else (built,)
@@ -78,7 +62,7 @@ def _parts(spec: str, built: Any) -> Built:
 
 
 def _run(path: Path) -> ModuleType:
-    name = f"intertwine_user_{path.stem}"
+    name = f"{USER_MODULE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ModelError(f"{path} is not a Python file")

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intertwine.cells import format_cell
-from intertwine.cli.streams import document
 from intertwine.files import write_bytes
 from intertwine.plain import to_json
+from intertwine.terminal.streams import document
 from intertwine.text import shown
 
 if TYPE_CHECKING:
@@ -142,33 +142,6 @@ def _print_blocks(title: str, heads: Sequence[str], body: Iterable[Sequence[str]
         print()
         for head, cell in zip(heads, row, strict=False):
             print(f"{head:<{wide}}  {cell}" if cell else f"{head:<{wide}}  -")
-
-
-@contextmanager
-def progress(label: str, total: int | None = None) -> Iterator[Any]:
-    """A bar on stderr that vanishes when done, else a line now and then; yields `advance(n=1)`."""
-    console = log()
-    if not console.is_terminal:
-        said, done = now_and_then(), 0
-
-        def count(step: int = 1) -> None:
-            nonlocal done
-            done += step
-            said(f"{label}: {done:,} of {total:,}" if total else f"{label}: {done:,}")
-
-        yield count
-        return
-    from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=console.quiet) as bar:
-        task = bar.add_task(escape(shown(label)), total=total)
-
-        def advance(count: int = 1) -> None:
-            bar.advance(task, count)
-
-        yield advance
 
 
 def now_and_then(clock: Callable[[], float] = time.monotonic) -> Callable[[str], None]:

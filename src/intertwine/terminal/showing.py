@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from intertwine.cli.output import log, now_and_then, print_json, print_table, say
 from intertwine.progress import Progress
 from intertwine.results import Result
+from intertwine.terminal.output import log, now_and_then, print_json, print_table, say
 from intertwine.text import shown
 
 

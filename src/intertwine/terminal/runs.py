@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from intertwine.cli.arguments import data_spec, input_path, most, normalization, positive_int, processes
 from intertwine.progress import Progress
+from intertwine.terminal import types
+from intertwine.terminal.declare import choice, json, value
 
 if TYPE_CHECKING:
     from intertwine.training import Recipe
@@ -17,41 +18,28 @@ if TYPE_CHECKING:
 
 def add_training_data_arguments(parser: argparse.ArgumentParser) -> None:
     """--data, --train-data, --recipe and what belongs to them: what `train` and `zoo train` share."""
-    parser.add_argument(
-        "--data", type=data_spec, metavar="DATA", required=True, help="the data set, see below"
-    )
-    parser.add_argument(
-        "--train-data", type=data_spec, metavar="DATA", help="to train on (default: --data's train split)"
-    )
-    parser.add_argument(
-        "--recipe",
-        type=input_path,
-        default="fast",
-        metavar="RECIPE",
-        help="FILE.yml, or a name of the package (default: fast)",
-    )
-    parser.add_argument(
-        "--normalize", type=normalization, metavar="HOW",
-        help="cifar10, imagenet, none, ... (default: what the recipe says, for colour images)",
-    )  # fmt: skip
-    parser.add_argument("--train-limit", type=positive_int, metavar="N", help="train on the first N only")
-    parser.add_argument("--classes", type=most(1_000_000), metavar="N", help="outputs (default: the data's)")
+    value(parser, "--data", types.data_spec, "DATA", "the data set, see below", required=True)
+    value(parser, "--train-data", types.data_spec, "DATA", "to train on (default: --data's train split)")
+    value(parser, "--recipe", types.input_path, "RECIPE",
+        "FILE.yml, or a name of the package (default: fast)", default="fast")  # fmt: skip
+    value(parser, "--normalize", types.normalization, "HOW",
+        "cifar10, imagenet, none, ... (default: what the recipe says, for colour images)")  # fmt: skip
+    value(parser, "--train-limit", types.positive_int, "N", "train on the first N only")
+    value(parser, "--classes", types.most(1_000_000), "N", "outputs (default: the data's)")
 
 
 def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
     """--backend, --jobs and --json: what `sweep` and `zoo train` share."""
-    parser.add_argument(
-        "--backend", choices=("joblib", "ray"), default="joblib",
-        help="processes of this machine, or a Ray cluster (default: joblib)",
-    )  # fmt: skip
-    parser.add_argument("--jobs", type=processes, metavar="N", help="tasks at once (default: the cores)")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    choice(parser, "--backend", ("joblib", "ray"),
+        "processes of this machine, or a Ray cluster (default: joblib)", default="joblib")  # fmt: skip
+    value(parser, "--jobs", types.processes, "N", "tasks at once (default: the cores)")
+    json(parser, "print the report as JSON")
 
 
 @contextmanager
 def progress_notes() -> Iterator[Progress]:
     """One line on stderr for each task that ends."""
-    from intertwine.cli.output import log
+    from intertwine.terminal.output import log
 
     console = log()
 
@@ -67,7 +55,7 @@ def progress_line(label: str, recipe: Recipe) -> Iterator[Listener]:
     from rich.live import Live
     from rich.text import Text
 
-    from intertwine.cli.output import log
+    from intertwine.terminal.output import log
     from intertwine.text import shown
 
     console = log()

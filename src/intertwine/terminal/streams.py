@@ -9,11 +9,13 @@ from __future__ import annotations
 import io
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from intertwine.errors import InputError
+from intertwine.text import first_line, shown
 
 T = TypeVar("T")
 _documents: list[Any] = []  # where --json's document goes while stdout leads to stderr
@@ -41,12 +43,14 @@ class _Guarded:
     def _guard(self, call: Callable[..., T], *args: Any) -> T | None:
         try:
             return call(*args)
-        except OSError as error:
+        except UnicodeError:
+            raise
+        except (OSError, ValueError) as error:  # ValueError: a model's code has closed it
             _silence(self._stream)
             if self._name == "stderr":
                 return None
             raise InputError(
-                f"cannot write to {self._name}: {error.strerror or error}",
+                f"cannot write to {self._name}: {getattr(error, 'strerror', None) or error}",
                 so="the result was not printed, or only in part",
             ) from error
 
@@ -61,6 +65,23 @@ def guarded_streams() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+@contextmanager
+def failing_in_a_line() -> Iterator[None]:
+    """What fails where nobody can catch it (a thread, a `__del__`) takes a line, no traceback."""
+
+    def tell(what: str, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, SystemExit):
+            print(shown(f"{what}: {type(error).__name__}: {first_line(error)}"), file=sys.stderr)
+
+    before = threading.excepthook, sys.unraisablehook
+    threading.excepthook = lambda args: tell("in a thread", args.exc_value)
+    sys.unraisablehook = lambda args: tell("ignored", args.exc_value)
+    try:
+        yield
+    finally:
+        threading.excepthook, sys.unraisablehook = before
 
 
 @contextmanager
@@ -82,6 +103,8 @@ def only_json() -> Iterator[None]:
             document.flush()
         finally:
             _documents.pop()
+            with suppress(InputError):
+                real.flush()  # what somebody wrote past us goes where the rest went
             sys.stdout = real
             os.dup2(saved, 1)
             if document is not real:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from intertwine.cli.arguments import chosen_normalize, data_spec, load_dataset, most, positive_int
 from intertwine.errors import InputError
+from intertwine.terminal import types
+from intertwine.terminal.declare import flag, value
+from intertwine.terminal.loading import chosen_normalize, load_dataset
 
 if TYPE_CHECKING:
     from intertwine.data import Dataset
@@ -14,23 +16,12 @@ if TYPE_CHECKING:
 
 def add_training_data(parser: argparse.ArgumentParser) -> None:
     """--train-data, --train-limit, --augment, --flip."""
-    parser.add_argument(
-        "--train-data",
-        type=data_spec,
-        metavar="DATA",
-        help="(default: the train split of --data, or half of it)",
-    )
-    parser.add_argument(
-        "--train-limit", type=positive_int, default=2000, metavar="N", help="training inputs (default: 2000)"
-    )
-    parser.add_argument(
-        "--augment",
-        type=most(1024, 0),
-        default=0,
-        metavar="PIXELS",
-        help="move training images by up to so many",
-    )
-    parser.add_argument("--flip", action="store_true", help="mirror half of the training images")
+    value(parser, "--train-data", types.data_spec, "DATA",
+        "(default: the train split of --data, or half of it)")  # fmt: skip
+    value(parser, "--train-limit", types.positive_int, "N", "training inputs (default: 2000)", default=2000)
+    value(parser, "--augment", types.most(1024, 0), "PIXELS", "move training images by up to so many",
+        default=0)  # fmt: skip
+    flag(parser, "--flip", "mirror half of the training images")
 
 
 def training_and_test(args: argparse.Namespace) -> tuple[Dataset, Dataset, str]:

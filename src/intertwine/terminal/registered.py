@@ -1,6 +1,6 @@
 """What the registries hold, read from a file beside this one: `--help` and completion must not import torch.
 
-    python -m intertwine.cli.registered     writes registered.json again
+    python -m intertwine.terminal.registered     writes registered.json again
 
 A test says when it is time: after a method, a measure or a class of stitches was added. What is run is
 always looked up in the registries themselves, and so is help where they are loaded already: somebody may have
@@ -27,6 +27,12 @@ def registered() -> dict[str, Any]:
     """
     live = [read() for package, read in _REGISTRIES.items() if package in sys.modules]
     return {**read_file(), **{name: value for found in live for name, value in found.items()}}
+
+
+def with_registered(text: str | None) -> str:
+    """A help text with the models and the data sets that are known in place of {models} and {data}."""
+    found = registered()
+    return (text or "").replace("{models}", found["model_help"]).replace("{data}", found["data_help"])
 
 
 @cache

@@ -8,14 +8,17 @@ FILE.py:factory, text:FILE[90%:], object=DIR+texture=FILE). What lies in a folde
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
 
 from intertwine.errors import InputError
 from intertwine.files import assert_can_write
+from intertwine.files.replace import reporting
 
 
 class Written(Enum):
@@ -27,6 +30,7 @@ class Written(Enum):
 # (verb, argument) -> how it is written to; `out` of other verbs is a file
 OUTPUTS = {
     ("align", "element"): Written.FILE,
+    ("align", "page"): Written.FILE,
     ("combine", "page"): Written.FILE,
     ("coverage", "markdown"): Written.FILE,
     ("explore", "save"): Written.FOLDER,
@@ -112,6 +116,11 @@ def _assert_folder(out: str) -> None:
         raise InputError(f"cannot write {out}: {there} is not a folder", do="choose another name")
     if not os.access(there, os.W_OK | os.X_OK):
         raise InputError(f"cannot write {out}: {there} may not be written to", do="choose another place")
+    if there != path:  # /proc, say, can be written to as far as anybody can see
+        with reporting(out):
+            if path.is_symlink():
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            os.rmdir(tempfile.mkdtemp(dir=there))
 
 
 def _replaces(out: str, kind: Written, path: str) -> bool:

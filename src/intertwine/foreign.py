@@ -1,0 +1,123 @@
+"""Code of others that runs in our process: what it raises, what it prints, and what it changes around it.
+
+A factory may call sys.exit, close stdout, change the working directory or torch's defaults. None of that
+decides how a command ends, where its output goes or in which precision it computes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from typing import Any
+
+from intertwine.errors import ModelError
+from intertwine.interrupts import Terminated
+from intertwine.text import first_line
+
+USER_MODULE = "intertwine_user_"  # how the modules of `file.py:factory` are named
+# What a signal raises. A class of the user's own that derives from KeyboardInterrupt is an error.
+SIGNALLED = (KeyboardInterrupt, Terminated)
+
+
+@contextmanager
+def user_code(what: str) -> Iterator[None]:
+    """Code of the user's: what it raises, sys.exit included, is a ModelError; what it prints goes to stderr.
+
+    >>> with user_code("make()"):
+    ...     sys.exit(0)
+    Traceback (most recent call last):
+    intertwine.errors.ModelError: make(): SystemExit: its code called sys.exit(0)
+    """
+    out = _Lent(sys.stderr)  # results go to stdout, and `--json` must stay JSON
+    try:
+        with kept_process(), redirect_stdout(out), redirect_stderr(out):
+            yield
+    except BaseException as error:
+        if is_signal(error):
+            raise
+        raise ModelError(f"{what}: {type(error).__name__}: {first_line(error)}") from error
+
+
+def is_signal(error: BaseException) -> bool:
+    """Whether this is Ctrl-C or SIGTERM, as far as one can see.
+
+    >>> is_signal(KeyboardInterrupt()), is_signal(type("Mine", (KeyboardInterrupt,), {})())
+    (True, False)
+    """
+    return type(error) in SIGNALLED
+
+
+def place_in_user_code(error: BaseException) -> str:
+    """Where in a file of the user's an error comes from, as `net.py:12`; empty if from none.
+
+    The module is known by the name that `file.py:factory` is loaded under.
+    """
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__", "")).startswith(USER_MODULE):
+            place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
+
+
+@contextmanager
+def kept_process() -> Iterator[None]:
+    """The working directory, the limit of recursion, warnings and torch's defaults are afterwards as before.
+
+    >>> import torch
+    >>> with kept_process():
+    ...     torch.set_default_dtype(torch.float16)
+    >>> torch.get_default_dtype()
+    torch.float32
+    """
+    import torch
+
+    folder, depth = _folder(), sys.getrecursionlimit()
+    dtype, device, gradients = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
+    inference = torch.is_inference_mode_enabled()
+    strict, lenient = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        if folder is not None and _folder() != folder:
+            with suppress(OSError):  # it was removed
+                os.chdir(folder)
+        sys.setrecursionlimit(depth)
+        torch.set_default_dtype(dtype)
+        if torch.get_default_device() != device:
+            torch.set_default_device(None if device.type == "cpu" else device)
+        torch.set_grad_enabled(gradients)
+        torch.use_deterministic_algorithms(strict, warn_only=lenient)
+    if torch.is_inference_mode_enabled() != inference:
+        raise ModelError("it left torch.inference_mode switched on", do="use it in a with statement")
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+class _Lent:
+    """A stream that its borrower can write to, but not close."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def close(self) -> None:
+        """Nothing: it is not the borrower's."""
+
+    def detach(self) -> Any:
+        """The stream itself stays where it is."""
+        return self._stream

@@ -1,0 +1,1 @@
+"""What all verbs of the command line share: options, loading, printing, and what ends a command."""

@@ -1,0 +1,72 @@
+"""Whatever ends a command becomes one line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+
+from intertwine.errors import InputError, IntertwineError, ModelError
+from intertwine.foreign import place_in_user_code
+from intertwine.text import first_line, shown
+
+OUR_BUG = 70  # EX_SOFTWARE of sysexits.h
+
+
+def report(error: BaseException) -> int:
+    """Say what ended the command; the exit code."""
+    known = _as_ours(error)
+    if known is not None:
+        say_error(f"{type(known).__name__}: {known}")
+        return known.exit_code
+    say_error(
+        f"{type(error).__name__}: {first_line(error)} [{_place(error)}]: this is a bug of intertwine; please "
+        "report this line and the command (--debug shows the traceback)"
+    )
+    return OUR_BUG
+
+
+def _as_ours(error: BaseException) -> IntertwineError | None:
+    """What is not a bug, whoever raised it: our errors, code of others that exits, no memory, no disk."""
+    if isinstance(error, IntertwineError):
+        return error
+    if isinstance(error, SystemExit):  # we never exit in the middle; a return code of 0 would be a lie
+        return ModelError(f"the model's code ended the command: {first_line(error)}", do="remove sys.exit")
+    if isinstance(error, MemoryError) or _is_out_of_memory(error):
+        return InputError(
+            f"the memory is not enough: {first_line(error)}", do="give less data, or smaller inputs"
+        )
+    if isinstance(error, OSError) and error.strerror:
+        named = f"{error.filename}: " if error.filename else ""
+        return InputError(f"{named}{error.strerror}")
+    place = place_in_user_code(error)
+    if place:
+        return ModelError(
+            f"the model's code failed: {type(error).__name__}: {first_line(error)}", where=place
+        )
+    return None
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """torch has no class of its own for it on the CPU."""
+    text = str(error) if isinstance(error, RuntimeError) else ""
+    return "can't allocate memory" in text or "out of memory" in text
+
+
+def _place(error: BaseException) -> str:
+    """The last line of ours that the error passed through, as `merging/plan.py:88`."""
+    ours = [f for f in _frames(error) if f"{os.sep}intertwine{os.sep}" in f.filename]
+    last = ours[-1] if ours else next(iter(reversed(list(_frames(error)))), None)
+    if last is None:
+        return "?"
+    return f"{last.filename.rpartition(f'{os.sep}intertwine{os.sep}')[2]}:{last.lineno}"
+
+
+def _frames(error: BaseException) -> Iterator[traceback.FrameSummary]:
+    yield from traceback.extract_tb(error.__traceback__)
+
+
+def say_error(text: str) -> None:
+    """A line on stderr, whatever -q says."""
+    print(shown(text), file=sys.stderr)

@@ -1,0 +1,171 @@
+"""From the arguments that many verbs share to models and data."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from intertwine import numbers
+from intertwine.errors import InputError, NotFound
+from intertwine.foreign import user_code
+from intertwine.text import first_line, quoted
+
+if TYPE_CHECKING:
+    import torch
+
+    from intertwine.data import Dataset
+    from intertwine.zoo import Source
+
+_SHIPPED = "shipped:"
+
+
+def parse_device(text: str) -> torch.device:
+    """A device that exists here.
+
+    >>> parse_device("cpu")
+    device(type='cpu')
+    """
+    import torch
+
+    try:
+        device = torch.device(text)
+        (torch.ones(1, device=device) + 1).item()  # meta tensors, for one, hold nothing
+    except Exception as error:  # each backend fails in its own way
+        raise InputError(
+            f"the device {quoted(text)} cannot be used: {first_line(error)}", do="use --device cpu"
+        ) from error
+    return device
+
+
+def load_model(args: argparse.Namespace, *, weights: str | None = None) -> Source:
+    """The Source of MODEL on --device with its weights; `weights` replaces --weights.
+
+    What belongs to its weights (normalisation, size, tokenizer) is left in `args.prepare` for `load_dataset`.
+    """
+    from dataclasses import replace
+
+    from intertwine import zoo
+
+    chosen = weights if weights is not None else getattr(args, "weights", None)
+    source = zoo.resolve(
+        args.model,
+        input=args.input,
+        seed=args.seed,
+        weights=None if chosen is None else _weights_path(chosen, args.model),
+        classes=getattr(args, "model_classes", None),
+        pretrained=getattr(args, "pretrained", False),
+        run_code=getattr(args, "run_code", False),
+        input_of=lambda found: _input_of_data(args, found),
+    )
+    args.prepare = source.prepare
+    device = parse_device(args.device)
+    example = tuple(_to(value, device) for value in source.example)
+    kwargs = {name: _to(value, device) for name, value in source.kwargs.items()}
+    with user_code(f"{args.model}: to({args.device})"):
+        model = source.model.to(device)
+    return replace(source, model=model, example=example, kwargs=kwargs)
+
+
+def _input_of_data(args: argparse.Namespace, source: Source) -> str | None:
+    """What one input of --data looks like, as --input would say it; it is left there."""
+    if getattr(args, "data", None) is None:
+        return None
+    rows = load_dataset(with_data(args, args.data, limit=1, prepare=source.prepare)).rows(slice(0, 1))
+    kind = "" if rows.is_floating_point() else f":{str(rows.dtype).removeprefix('torch.')}"
+    args.input = "x".join(map(str, rows.shape)) + kind
+    return str(args.input)
+
+
+def load_side(args: argparse.Namespace, model: str, weights: str | None) -> Source:
+    """One of several models with its weights; data is prepared as the first of them wants it."""
+    own = argparse.Namespace(**{**vars(args), "model": model, "weights": weights})
+    source = load_model(own)
+    args.prepare = getattr(args, "prepare", source.prepare)
+    return source
+
+
+def load_several(args: argparse.Namespace) -> tuple[list[Source], list[str]]:
+    """The models of `add_several_arguments`, and what each is called."""
+    weights = args.weights or [None] * len(args.models)
+    if len(weights) != len(args.models):
+        raise InputError(
+            f"{len(args.models)} models but {len(weights)} --weights", do="give --weights once for each"
+        )
+    pairs = list(zip(args.models, weights, strict=True))
+    return [load_side(args, m, w) for m, w in pairs], [f"{m} ({w})" if w else m for m, w in pairs]
+
+
+def load_pair(args: argparse.Namespace) -> tuple[Source, Source]:
+    """A and B of `add_pair_arguments`."""
+    return load_side(args, args.a, args.weights_a), load_side(args, args.b, args.weights_b)
+
+
+def _to(value: Any, device: torch.device) -> Any:
+    return value.to(device) if hasattr(value, "to") else value
+
+
+def _weights_path(weights: str, model: str) -> str:
+    if not weights.startswith(_SHIPPED):
+        return weights
+    from intertwine import zoo
+
+    try:
+        seed = numbers.seed(weights.removeprefix(_SHIPPED))
+    except InputError:
+        seed = -1
+    if not model.startswith("zoo:") or seed < 0:
+        raise NotFound(
+            f"no weights {quoted(weights)} for {model}", do="zoo:digits-vgg has shipped:0 and shipped:1"
+        )
+    return str(zoo.checkpoint(model.removeprefix("zoo:"), seed))
+
+
+def chosen_normalize(args: argparse.Namespace) -> str:
+    """--normalize, or that of the model's weights, or none."""
+    return str(args.normalize or getattr(getattr(args, "prepare", None), "normalize", None) or "none")
+
+
+def load_dataset(args: argparse.Namespace, *, split: str | None = None) -> Dataset:
+    """The Dataset of --data; `split` replaces --split."""
+    from intertwine.data import load_data
+
+    if args.data is None:
+        raise InputError("this needs data", do="give --data, for example --data digits")
+    return load_data(
+        args.data,
+        normalize=args.normalize,
+        limit=args.limit,
+        batch=args.batch,
+        split=split or args.split,
+        size=args.size,
+        context=getattr(args, "context", None),
+        tokenizer=getattr(args, "tokenizer", None),
+        prepare=getattr(args, "prepare", None),
+    )
+
+
+def with_data(args: argparse.Namespace, data: str, **other: Any) -> argparse.Namespace:
+    """The same command line with another --data."""
+    return argparse.Namespace(**{**vars(args), "data": data, **other})
+
+
+def load_train_split(args: argparse.Namespace) -> Dataset:
+    """The training split of --data, or the data itself where it has none."""
+    try:
+        return load_dataset(args, split="train")
+    except InputError:
+        return load_dataset(args)
+
+
+def finetuning(args: argparse.Namespace) -> Any:
+    """What --finetune trains a smaller model with, in a folder beside OUT; None without it."""
+    if args.finetune is None:
+        return None
+    if not (args.out and args.data):
+        raise InputError("--finetune needs data to train on and a place for the run", do="give --data and -o")
+    from intertwine.training import Finetune, load_splits
+
+    known = getattr(args, "prepare", None)
+    normalize = args.normalize or (known.normalize if known is not None else None) or "none"
+    splits = load_splits(args.data, normalize=normalize, limit=args.limit, size=args.size)
+    return Finetune(splits, args.finetune, f"{args.out}.run", seed=args.seed)

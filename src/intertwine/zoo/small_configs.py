@@ -1,0 +1,203 @@
+"""Small configs of any type of transformers, made from the fields that its default config has.
+
+Nobody knows which choice of sizes a type takes, so several are made and the first that builds and runs is
+taken: sizes of a table, by name; the default ones divided by one number, which keeps their relations (the
+size of a head stays, there are fewer of them); the default ones with few layers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from intertwine.errors import InputError
+from intertwine.numbers import count
+from intertwine.untrusted import assert_config
+
+_VOCABULARY, _IMAGE, _PATCH, _LAYERS, _EXPERTS = 101, 64, 16, 2, 4
+_SMALL: dict[str, int] = {
+    **dict.fromkeys(("vocab_size",), _VOCABULARY),
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embedding_size", "dim", "emb_dim"), 32),
+    **dict.fromkeys(
+        ("intermediate_size", "d_ff", "n_inner", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim"), 48
+    ),
+    **dict.fromkeys(("hidden_dim", "ffn_hidden_size", "d_inner"), 48),
+    **dict.fromkeys(("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers"), _LAYERS),
+    **dict.fromkeys(("decoder_layers", "n_layer", "n_layers"), _LAYERS),
+    **dict.fromkeys(("num_attention_heads", "num_heads", "n_head", "n_heads"), 4),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
+    **dict.fromkeys(("num_key_value_heads", "num_kv_heads"), 2),
+    **dict.fromkeys(("head_dim", "d_kv", "rotary_dim"), 8),
+    **dict.fromkeys(
+        ("max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions"), 64
+    ),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 4),
+    **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), 24),
+    **dict.fromkeys(("num_experts_per_tok",), 2),
+    **dict.fromkeys(("image_size",), _IMAGE),
+    **dict.fromkeys(("window_size",), 2),
+    **dict.fromkeys(("num_queries",), 7),
+    **dict.fromkeys(("num_mel_bins",), 20),
+    **dict.fromkeys(("pad_token_id",), 0),
+    **dict.fromkeys(("bos_token_id", "decoder_start_token_id"), 1),
+    **dict.fromkeys(("eos_token_id",), 2),
+    **dict.fromkeys(("projection_dim", "pooler_output_size"), 32),
+}
+# Lists of sizes, and sizes that must agree with one another across nested configs.
+_FAMILIES: dict[str, dict[str, Any]] = {
+    "swin": {"embed_dim": 24, "depths": [2, 1], "num_heads": [3, 6], "patch_size": 4},
+    "convnext": {"hidden_sizes": [24, 40], "depths": [1, 1], "num_stages": 2},
+    "segformer": {
+        "num_encoder_blocks": 2,
+        "depths": [1, 1],
+        "sr_ratios": [2, 1],
+        "hidden_sizes": [24, 40],
+        "patch_sizes": [7, 3],
+        "strides": [4, 2],
+        "num_attention_heads": [3, 4],
+        "mlp_ratios": [2, 2],
+    },
+    "resnet": {
+        "hidden_sizes": [24, 40],
+        "depths": [1, 1],
+        "embedding_size": 20,
+        "layer_type": "basic",
+        "out_features": ["stage2"],
+    },
+    "wav2vec2": {
+        "conv_dim": [20, 24, 28],
+        "conv_stride": [5, 2, 2],
+        "conv_kernel": [10, 3, 2],
+        "num_conv_pos_embeddings": 8,
+        "num_conv_pos_embedding_groups": 4,
+    },
+    "sam_vision_model": {
+        "output_channels": 24,
+        "num_pos_feats": 12,
+        "mlp_dim": 48,
+        "global_attn_indexes": [1],
+    },
+    "sam_prompt_encoder": {
+        "hidden_size": 24,
+        "image_embedding_size": _IMAGE // _PATCH,
+        "mask_input_channels": 12,
+    },
+    "sam_mask_decoder": {
+        "hidden_size": 24,
+        "mlp_dim": 40,
+        "num_attention_heads": 2,
+        "iou_head_hidden_dim": 28,
+    },
+}
+# What `?layers=2` means: the names under which families keep it.
+_SHORT = {
+    "layers": ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers",
+               "num_decoder_layers"),
+    "heads": ("num_attention_heads", "num_heads", "n_head", "n_heads", "encoder_attention_heads",
+              "decoder_attention_heads"),
+    "width": ("hidden_size", "d_model", "n_embd", "dim"),
+    "hidden": ("intermediate_size", "d_ff", "n_inner", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim",
+               "hidden_dim"),
+    "vocabulary": ("vocab_size",),
+}  # fmt: skip
+
+# What a field of a config counts, by how its name ends; the first that matches.
+_KINDS: tuple[tuple[str, str], ...] = (
+    ("kept", r"(head_dim|head_size|d_kv|kv_channels|patch_size|group_size|chunk_size|state_size)$"),
+    ("vocabulary", r"vocab_size$"),
+    ("token", r"token_(id|index)$"),
+    ("heads", r"(^|_)(n_|num_)?(\w*_)?heads?$"),
+    ("experts", r"(^|_)(num|n)_(\w+_)?experts$"),
+    ("depth", r"(^|_)(n_|num_)?(\w*_)?(layers?|depths?)$"),
+    ("width", r"(hidden_sizes?|d_model|n_embd|embd|embedding_size|(^|_)dims?|intermediate_size|d_ff|n_inner"
+              r"|d_inner|ffn_size|_channels|_rank|projection_size)$"),
+)  # fmt: skip
+
+
+def small_configs(transformers: Any, config_class: Any, sizes: Mapping[str, int]) -> Iterator[Any]:
+    """Configs of this type, the likeliest first; those that the type itself refuses are left out.
+
+    sizes: fields that the caller chose.
+    """
+    ways: list[Callable[[Any], Mapping[str, Any]]] = [
+        partial(_by_table, transformers),
+        *(partial(_divided, divisor) for divisor in (16, 8, 1)),
+    ]
+    refusal: Exception | None = None
+    for way in ways:
+        try:
+            made = config_class(**{**way(config_class()), **sizes})
+        except Exception as error:  # each type complains in its own way
+            refusal = refusal or error
+        else:
+            yield made
+    if refusal is not None:
+        raise refusal
+
+
+def chosen_sizes(config_class: Any, query: str, family: str) -> dict[str, int]:
+    """What stands after the question mark, by the config's own names."""
+    known = config_class().to_dict()
+    sizes: dict[str, int] = {}
+    for part in filter(None, query.split("&")):
+        name, _, value = part.partition("=")
+        fields = [field for field in _SHORT.get(name, (name,)) if field in known]
+        if not fields or not value:
+            raise InputError(
+                f"hf:{family} has no size {name!r}",
+                do=f"write hf:{family}?layers=2&width=64, of {', '.join(_SHORT)} or a field of its config",
+            )
+        sizes |= dict.fromkeys(fields, count(value, name))
+    assert_config(sizes, f"hf:{family}", run_code=True)
+    return sizes
+
+
+def _by_table(transformers: Any, default: Any) -> dict[str, Any]:
+    """The sizes of the tables that the default config has; nested configs likewise."""
+    values = default.to_dict()
+    found: dict[str, Any] = {name: size for name, size in _SMALL.items() if isinstance(values.get(name), int)}
+    if isinstance(values.get("patch_size"), int) and values["patch_size"] >= 8:
+        found["patch_size"] = _PATCH
+    for name, inner in _nested(default):
+        if inner.model_type == "timm_backbone":  # a whole ResNet-50 of another library
+            inner = transformers.CONFIG_MAPPING["resnet"]()
+            found[name] = type(inner)(**_by_table(transformers, inner))
+        else:
+            found[name] = {**_by_table(transformers, inner), "model_type": inner.model_type}
+    found |= {name: False for name in ("use_cache", "use_pretrained_backbone") if name in values}
+    return found | _FAMILIES.get(default.model_type, {})
+
+
+def _divided(divisor: int, default: Any) -> dict[str, Any]:
+    """Widths and heads divided, head sizes kept, few layers and experts; nested configs likewise."""
+    values = default.to_dict()
+    depths = {v for name, v in values.items() if _kind(name) == "depth" and isinstance(v, int)}
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, int) and not isinstance(value, bool):
+            found[name] = _smaller(_kind(name), value, divisor)
+        elif isinstance(value, list) and all(type(each) is int for each in value):
+            found[name] = [_smaller(_kind(name), each, divisor) for each in value]
+        elif isinstance(value, list) and len(value) in depths:
+            found[name] = value[:_LAYERS]
+    for name, inner in _nested(default):
+        found[name] = {**_divided(divisor, inner), "model_type": inner.model_type}
+    found |= {name: False for name in ("use_cache", "use_pretrained_backbone") if name in values}
+    return {name: value for name, value in found.items() if value != values.get(name)}
+
+
+def _smaller(kind: str, value: int, divisor: int) -> int:
+    if kind in ("width", "heads"):
+        return value // divisor if value % divisor == 0 else max(1, min(value, round(value / divisor)))
+    most = {"vocabulary": _VOCABULARY, "token": _VOCABULARY - 1, "depth": _LAYERS, "experts": _EXPERTS}
+    return min(value, most.get(kind, value))
+
+
+def _kind(name: str) -> str:
+    return next((kind for kind, pattern in _KINDS if re.search(pattern, name)), "kept")
+
+
+def _nested(config: Any) -> list[tuple[str, Any]]:
+    return [(n, v) for n, v in vars(config).items() if hasattr(v, "to_dict") and hasattr(v, "model_type")]

@@ -1,0 +1,130 @@
+"""Models whose code misbehaves: it raises, exits, prints, closes and changes whatever it can reach."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+HEAD = """
+import os, sys, threading, warnings, torch
+from torch import nn
+x = torch.ones(2, 3)
+def net(): return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+class Interrupt(KeyboardInterrupt): pass
+class Exit(SystemExit): pass
+class Mute(Exception):
+    def __str__(self): raise SystemExit(0)
+class Odd:
+    def __repr__(self): raise ValueError("no")
+class Base(nn.Module):
+    calls = 0
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
+    def forward(self, x):
+        self.before()
+        return self.after(self.b(torch.relu(self.a(x))))
+    def before(self): pass
+    def after(self, y): return y
+    def later(self):
+        type(self).calls += 1
+        return type(self).calls > 4
+"""
+# Refused: with exit code 2 or 3.
+WRONG = """
+def interrupt(): raise Interrupt
+def exit_class(): raise Exit(0)
+def generator_exit(): raise GeneratorExit
+def mute(): raise Mute
+def odd_exit(): sys.exit(Odd())
+def no_words(): raise ValueError
+def lines(): raise ValueError("\\n\\n")
+def group(): raise BaseExceptionGroup("all", [SystemExit(0)])
+def a_class(): return nn.Linear
+def coroutine():
+    async def make(): return net(), x
+    return make()
+def generator(): yield net(), x
+def mapping(): return net(), {"input": x}
+def unknown_argument(): return net(), x, {"nope": 1}
+def nested(): return net(), torch.nested.nested_tensor([torch.zeros(3), torch.zeros(3)])
+def sparse(): return net(), x.to_sparse()
+class Empty(nn.Module):
+    def __init__(self): pass
+def no_init(): return Empty(), x
+class Listing(Base):
+    def named_parameters(self, *args, **kwargs): raise SystemExit(0)
+def listing(): return Listing(), x
+class Moving(Base):
+    def to(self, *args, **kwargs): raise KeyError("to")
+def moving(): return Moving(), x
+class Stored(Base):
+    def state_dict(self, *args, **kwargs): raise KeyError("state")
+def stored(): return Stored(), x
+class Copied(Base):
+    def __deepcopy__(self, memo): raise TypeError("no copies")
+def copied(): return Copied(), x
+class Evaluated(Base):
+    def eval(self): sys.exit(0)
+def evaluated(): return Evaluated(), x
+class InterruptLater(Base):
+    def before(self):
+        if self.later(): raise Interrupt
+def interrupt_later(): return InterruptLater(), x
+class ExitLater(Base):
+    def before(self):
+        if self.later(): raise Exit(0)
+def exit_later(): return ExitLater(), x
+class RaiseLater(Base):
+    def before(self):
+        if self.later(): raise ValueError
+def raise_later(): return RaiseLater(), x
+class Nothing(Base):
+    def after(self, y): return object()
+def nothing(): return Nothing(), x
+def hook():
+    model = net(); model.register_forward_hook(lambda *args: sys.exit(0)); return model, x
+"""
+# Understood, in spite of what they do to the process.
+RIGHT = """
+def prints():
+    print("a"); os.write(1, b"b\\n"); sys.__stdout__.write("c\\n"); return net(), x
+class Prints(Base):
+    def before(self): print("in forward")
+def prints_later(): return Prints(), x
+def folder(): os.chdir("/"); return net(), x
+def thread():
+    def fail(): raise RuntimeError("in a thread")
+    other = threading.Thread(target=fail); other.start(); other.join(); return net(), x
+def half(): model = net(); torch.set_default_dtype(torch.float16); return model, x
+def on_meta(): model = net(); torch.set_default_device("meta"); return model, x
+def inference(): torch.inference_mode().__enter__(); return net(), x
+def no_gradients(): torch.set_grad_enabled(False); return net(), x
+def closes(): sys.stdout.close(); sys.stderr.close(); return net(), x
+def no_streams(): sys.stdout = sys.stderr = None; return net(), x
+def shallow(): sys.setrecursionlimit(90); return net(), x
+def strict(): warnings.simplefilter("error"); return net(), x
+def no_words_given(): sys.argv = []; return net(), x
+class Dies(Base):
+    def __del__(self): raise ValueError("in __del__")
+def dies(): Dies(); return net(), x
+def computed():
+    first = nn.utils.parametrizations.weight_norm(nn.Linear(3, 4))
+    return nn.Sequential(first, nn.ReLU(), nn.Linear(4, 2)), x
+"""
+
+
+def write_code(folder: Path) -> Path:
+    """The file with all of them."""
+    path = folder / "code.py"
+    path.write_text(HEAD + WRONG + RIGHT)
+    return path
+
+
+def factories(text: str) -> list[str]:
+    """The names of the functions at the top level of a source.
+
+    >>> factories("def a(): pass\\nclass B:\\n    def c(self): pass")
+    ['a']
+    """
+    return re.findall(r"^def (\w+)\(\)", text, re.MULTILINE)

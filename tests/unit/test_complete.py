@@ -1,0 +1,236 @@
+"""The list of symmetries that hold, item by item: each is in the group, or it is a listed open question.
+
+Every model is small and in float64; what is claimed is acted with, and must leave the output to 1e-10.
+`OPEN` names what holds and is not claimed (or not all of it): docs/theory.md lists the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from intertwine import Symmetry, act
+from intertwine.graph.export import export
+from intertwine.symmetry.transform import EVERY_PART
+
+THEORY = Path(__file__).parents[2] / "docs" / "theory.md"
+
+
+class Net(nn.Module):
+    """Parts by name, and what is done with them."""
+
+    def __init__(
+        self, forward: Callable[[Any, Tensor], Tensor], parts: dict[str, nn.Module | Tensor]
+    ) -> None:
+        super().__init__()
+        self.does = forward
+        for name, part in parts.items():
+            setattr(self, name, part if isinstance(part, nn.Module) else nn.Parameter(part))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.does(self, x)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, an input, and the groups of the axes whose names begin so."""
+
+    make: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    groups: dict[str, str]
+
+
+def net(forward: Callable[[Any, Tensor], Tensor], **parts: tuple[int, ...] | Callable[[], nn.Module]) -> Any:
+    """A maker of `Net`: layers by function, parameters by shape."""
+
+    def make() -> Net:
+        return Net(forward, {n: p() if callable(p) else torch.randn(p) for n, p in parts.items()})
+
+    return make
+
+
+def layer(*args: int) -> Callable[[], nn.Module]:
+    return lambda: nn.Linear(*args)
+
+
+def heads(mix: Callable[[Any, Tensor, Tensor, Tensor], Tensor], **parts: Any) -> Any:
+    """Two heads of three channels; mix says what queries, keys and values become."""
+
+    def forward(m: Any, x: Tensor) -> Tensor:
+        q, k, v = (f(x).unflatten(-1, (2, 3)).transpose(1, 2) for f in (m.q, m.k, m.v))
+        return m.o(mix(m, q, k, v).transpose(1, 2).flatten(2))
+
+    return net(forward, q=layer(5, 6), k=layer(5, 6), v=layer(5, 6), o=layer(6, 2), **parts)
+
+
+def routed(m: Any, x: Tensor) -> Tensor:
+    """All experts, weighted by the two best scores."""
+    weight, choice = m.router(x).softmax(-1).topk(2, -1)
+    gate = torch.zeros(x.shape[0], 3).to(x).scatter(1, choice, weight)
+    hidden = torch.einsum("bi,eih->beh", x, m.up).relu()
+    return torch.einsum("beh,eho,be->bo", hidden, m.down, gate)
+
+
+def soft(m: Any, x: Tensor) -> Tensor:
+    hidden = torch.einsum("bi,eih->beh", x, m.up).relu()
+    return torch.einsum("beh,eho,be->bo", hidden, m.down, m.router(x).softmax(-1))
+
+
+def listed(m: Any, x: Tensor) -> Tensor:
+    gate = m.router(x).softmax(-1)
+    return gate[:, :1] * m.down0(m.up0(x).relu()) + gate[:, 1:] * m.down1(m.up1(x).relu())
+
+
+def with_memory(m: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    keys, values = (t.expand(k.shape[0], -1, -1, -1) for t in (m.keys, m.values))
+    return (q @ torch.cat([k, keys], 2).mT).softmax(-1) @ torch.cat([v, values], 2)
+
+
+def states(m: Any, x: Tensor) -> Tensor:
+    """A diagonal state space: three states a channel."""
+    h, out = torch.zeros(x.shape[0], 4, 3).to(x), []
+    for u in m.first(x).unbind(1):
+        h = h * m.decay.sigmoid() + u[..., None] * m.write
+        out.append((h * m.read).sum(-1))
+    return m.last(torch.stack(out, 1))
+
+
+def nearest(m: Any, x: Tensor) -> Tensor:
+    return m.last(m.book[torch.cdist(m.first(x), m.book).argmin(-1)])
+
+
+ROWS, TOKENS, PIXELS = (4, 5), (2, 6, 5), (2, 3, 3, 3)
+CASES = {
+    "recurrent layers": Case(
+        net(lambda m, x: m.last(m.rnn(m.first(x).relu())[0]), first=layer(5, 4), last=layer(6, 2),
+            rnn=lambda: nn.LSTM(4, 3, 2, bidirectional=True, batch_first=True)),
+        TOKENS, {"first": "positive monomial", "rnn.weight_ih_l0": "signed permutation"},
+    ),
+    "recurrent cells": Case(
+        net(lambda m, x: m.last(m.cell(x)), cell=lambda: nn.GRUCell(5, 3), last=layer(3, 2)),
+        ROWS, {"cell.weight_ih": "signed permutation"},
+    ),
+    "stream before an RMS norm with gains": Case(
+        net(lambda m, x: m.last(m.norm(m.first(x))), first=layer(5, 6), last=layer(6, 2),
+            norm=lambda: nn.RMSNorm(6)),
+        ROWS, {"first": "monomial"},
+    ),
+    "stream before a layer norm": Case(
+        net(lambda m, x: m.last(F.layer_norm(m.first(x), (6,))), first=layer(5, 6), last=layer(6, 2)),
+        ROWS, {"first": "permutation"},
+    ),
+    "experts in one tensor, mixed": Case(
+        net(soft, router=layer(5, 3), up=(3, 5, 4), down=(3, 4, 2)), ROWS,
+        {"router": "positive monomial", "up.2": "positive monomial"},
+    ),
+    "experts chosen by topk": Case(
+        net(routed, router=layer(5, 3), up=(3, 5, 4), down=(3, 4, 2)), ROWS, {"up.2": "positive monomial"},
+    ),
+    "experts that are modules": Case(
+        net(listed, router=layer(5, 2), up0=layer(5, 4), up1=layer(5, 4), down0=layer(4, 2),
+            down1=layer(4, 2)),
+        ROWS, {"up0": "positive monomial", "up1": "positive monomial"},
+    ),
+    "heads with gains": Case(
+        heads(lambda m, q, k, v: ((q * m.gain) @ k.mT).softmax(-1) @ v, gain=(2, 1, 1)), TOKENS,
+        {"q": "permutation", "v": "general linear"},
+    ),
+    "talking heads": Case(
+        heads(lambda m, q, k, v: m.talk((q @ k.mT).movedim(1, -1)).movedim(-1, 1).softmax(-1) @ v,
+              talk=layer(2, 2)),
+        TOKENS, {"q": "general linear", "v": "general linear"},
+    ),
+    "a contraction written as a sum of products": Case(
+        net(lambda m, x: (m.first(x) * m.other(x)).sum(-1), first=layer(5, 6), other=layer(5, 6)),
+        ROWS, {"first": "monomial"},
+    ),
+    "grouped linear chains": Case(
+        lambda: nn.Sequential(nn.Conv1d(4, 6, 1), nn.Conv1d(6, 4, 1, groups=2), nn.Conv1d(4, 2, 1)),
+        (2, 4, 5), {"0": "monomial", "1": "general linear"},
+    ),
+    "memory keys beside the keys": Case(
+        heads(with_memory, keys=(2, 4, 3), values=(2, 4, 3)), TOKENS, {"q/blocks": "permutation"},
+    ),
+    "outer products": Case(
+        net(lambda m, x: m.last((m.first(x)[..., None] * m.other(x)[..., None, :]).flatten(1)),
+            first=layer(5, 3), other=layer(5, 4), last=layer(12, 2)),
+        ROWS, {"first": "permutation", "other": "permutation"},
+    ),
+    "norms of queries and keys": Case(
+        heads(lambda m, q, k, v: (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT).softmax(-1) @ v),
+        TOKENS, {"q": "permutation", "v": "general linear"},
+    ),
+    "cosines": Case(
+        net(lambda m, x: F.normalize(m.first(x), dim=-1) @ F.normalize(m.book, dim=-1).T,
+            first=layer(5, 6), book=(3, 6)),
+        ROWS, {"first": "orthogonal"},
+    ),
+    "distances to a codebook": Case(
+        net(lambda m, x: m.last((-torch.cdist(m.first(x), m.book)).softmax(-1) @ m.book),
+            first=layer(5, 6), book=(7, 6), last=layer(6, 2)),
+        ROWS, {"first": "orthogonal", "book": "permutation"},
+    ),
+    "the nearest entry of a codebook": Case(
+        net(nearest, first=layer(5, 6), book=(7, 6), last=layer(6, 2)), ROWS, {"first": "orthogonal"},
+    ),
+    "norms over one channel": Case(
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 1), nn.GroupNorm(4, 4), nn.ReLU(), nn.Conv2d(4, 2, 1)),
+        PIXELS, {"0": "positive monomial"},
+    ),
+    "diagonal state spaces": Case(
+        net(states, first=layer(5, 4), last=layer(4, 2), decay=(4, 3), write=(4, 3), read=(4, 3)),
+        (2, 3, 5), {"first": "monomial", "decay.1": "monomial"},
+    ),
+    "axes of width 1": Case(
+        lambda: nn.Sequential(nn.Linear(5, 1), nn.ReLU(), nn.Linear(1, 3)), ROWS, {},
+    ),
+    "lists of numbers as indices": Case(
+        net(lambda m, x: m.last(m.first(x).relu()[:, [2, 0]]), first=layer(5, 4), last=layer(2, 2)),
+        ROWS, {"first[0:3]": "positive monomial"},
+    ),
+    "Fourier transforms": Case(
+        net(lambda m, x: m.last(torch.fft.rfft(m.first(x), dim=1).abs()), first=layer(5, 4),
+            last=layer(4, 2)),
+        TOKENS, {"first": "monomial"},
+    ),
+    "determinants": Case(
+        net(lambda m, x: m.last(torch.linalg.det(m.first(x).unflatten(-1, (2, 2)))[:, None]),
+            first=layer(5, 4), last=layer(1, 2)),
+        ROWS, {},
+    ),
+}  # fmt: skip
+
+# Holds, and is not in the group, or not all of it.
+OPEN = {
+    "stream before an RMS norm with gains", "stream before a layer norm", "experts chosen by topk",
+    "experts that are modules", "heads with gains", "a contraction written as a sum of products",
+    "grouped linear chains", "memory keys beside the keys", "outer products", "norms of queries and keys",
+    "the nearest entry of a codebook", "norms over one channel", "diagonal state spaces", "axes of width 1",
+    "determinants",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_claimed_is_exact(name: str) -> None:
+    case = CASES[name]
+    torch.manual_seed(0)
+    model, x = case.make().double(), torch.randn(case.shape, dtype=torch.float64)
+    symmetry = Symmetry(export(model, (x,)))
+    groups = {axis.name: axis.group.name for axis in symmetry.axes}
+    assert {axis: groups.get(axis) for axis in case.groups} == case.groups
+    with torch.no_grad():
+        moved, expected = act(model, symmetry.sample(0, parts=EVERY_PART))(x), model(x)
+    assert float((moved - expected).abs().max()) <= 1e-10 * float(expected.abs().max())
+
+
+def test_open_questions_are_listed() -> None:
+    listed_there = THEORY.read_text(encoding="utf-8")
+    assert not [name for name in OPEN if f"**{name}**" not in listed_there]
+    assert set(CASES) >= OPEN
