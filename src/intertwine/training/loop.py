@@ -322,8 +322,9 @@ def _nothing() -> Any:
 def _channels_may_lie_last(net: nn.Module) -> bool:
     """False where torch's CPU kernel writes beyond its buffer.
 
-    The backward pass of a strided 1x1 convolution of fewer than 8 channels that lie last, on one thread, corrupts
-    the heap (torch 2.13, oneDNN; every width below 8 and none above, under glibc's checks): the process aborts later.
+    The backward pass of a strided 1x1 convolution of fewer than 8 channels that lie last, on one thread,
+    corrupts the heap (torch 2.13; under glibc's checks every width below 8 and none above): the process
+    aborts later, anywhere.
     """
     return not any(
         isinstance(layer, nn.Conv2d)
