@@ -2,14 +2,15 @@
 
 Every call of `run_decompositions` collects some thousand composite ops, registers a dozen kernels on each and
 takes them off again. Nothing of this depends on the model: `install` does it once, and afterwards the tables
-are exchanged. For the fuzzer `in_one_go` traces a functional graph once, with composite ops kept whole as an
-empty table of decompositions keeps them, where torch traces three times. `test_fuzz.py` holds it against it.
+are exchanged. For the fuzzer `in_one_go` traces a functional graph once (`one_pass.py`), with composite ops kept
+whole as an empty table of decompositions keeps them, where torch traces three times. `test_fuzz.py` holds both
+against torch's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from torch._decomp import decompositions_for_rng
 from torch._subclasses import fake_impls
 from torch.export import _trace, exported_program
 from torch.export.exported_program import ExportedProgram
+
+from .one_pass import Program, trace_in_one_pass
 
 _collect = exported_program._collect_all_valid_cia_ops
 _override = exported_program._override_composite_implicit_decomp
@@ -75,10 +78,13 @@ class _Decomposed:
 
 def _export_once(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, strict: bool = False
-) -> _Decomposed:
+) -> _Decomposed | Program:
     if not _kept:
         _kept.append(exported_program._split_decomp_table_to_cia_and_python_decomp({})[0])
     with _exchange(_kept[0]):
+        if not kwargs:
+            with suppress(Exception):  # torch's own way tells what is wrong with the model, if anything
+                return trace_in_one_pass(model, args)
         return _Decomposed(_trace._export(model, args, kwargs, strict=strict, pre_dispatch=False))
 
 
