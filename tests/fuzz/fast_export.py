@@ -2,9 +2,9 @@
 
 Every call of `run_decompositions` collects some thousand composite ops, registers a dozen kernels on each and
 takes them off again. Nothing of this depends on the model: `install` does it once, and afterwards the tables
-are exchanged. For the fuzzer `in_one_go` traces a functional graph once (`one_pass.py`), with composite ops kept
-whole as an empty table of decompositions keeps them, where torch traces three times. `test_fuzz.py` holds both
-against torch's own.
+are exchanged. For the fuzzer `in_one_go` traces a functional graph once (`one_pass.py`), with composite ops
+kept whole as an empty table of decompositions keeps them, where torch traces three times. `test_fuzz.py`
+holds both against torch's own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The graph of a small model in one pass on real tensors, at a third of what `torch.export` costs.
 
-torch runs a model twice, first to learn which buffers it writes, on tensors without entries, whose shapes cost more
-than the entries of a small model would. Here every weight is wrapped once, what was written is read off the wrappers
-afterwards, and the values are computed. Whatever is unusual (an argument that is written, a shape that depends on
-entries, an attribute that is assigned) raises `Unusual`: torch's own way is taken. `test_fuzz.py` compares both.
+torch runs a model twice, first to learn which buffers it writes, on tensors without entries, whose shapes
+cost more than the entries of a small model would. Here every weight is wrapped once, what was written is
+read off the wrappers afterwards, and the values are computed. Whatever is unusual (an argument that is
+written, a shape that depends on entries, an attribute that is assigned) raises `Unusual`: torch's own way is
+taken. `test_fuzz.py` compares both.
 """
 
 from __future__ import annotations
