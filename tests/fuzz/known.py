@@ -500,3 +500,11 @@ known(
     e="nn.Embedding(8, 6)",
     o="nn.Linear(6, 3)",
 )
+known(
+    "something is empty at every size, and a batch of one hides a scramble",
+    "h = self.l(x); h = h * h[:0].prod(0, keepdim=True); h = h.transpose(2, 0).reshape(h.shape); "
+    "return self.o(h.flatten(1))",
+    ((1, 4, 5), (3, 4, 5), (2, 4, 5)),
+    l="nn.Linear(5, 6)",
+    o="nn.Linear(24, 3)",
+)

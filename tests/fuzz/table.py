@@ -458,7 +458,7 @@ REDUCTIONS = """
     {a}.amin({d})
     {a}.max({d}).values
     {a}.max({d}).indices.to({a}.dtype)
-    {a}.median({d}).values
+    {a}.contiguous().median({d}).values
     {a}.logsumexp({d})
     {a}.logsumexp({d}, keepdim=True) + {b}
     {a}.prod({d})

@@ -102,7 +102,6 @@ def _graph(model: torch.nn.Module, x: torch.Tensor) -> Any:
             continue
         number[node] = len(number)
         args = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: f"%{number[n]}")
-        # both copy a tensor that stands in the code
-        target = str(node.target).replace("lift_fresh_copy", "clone") if node.op == "call_function" else ""
+        target = str(node.target) if node.op == "call_function" else ""
         rows.append((node.op, target, str(args), str(getattr(node.meta.get("val"), "shape", None))))
     return rows

@@ -54,12 +54,14 @@ class Traced:
     literals: frozenset[str] = frozenset()
 
 
-def has_empty(traced: Traced) -> bool:
-    """Whether some value of the graph has no entries at this size.
+def empty_values(traced: Traced) -> int:
+    """How many values of the graph have no entries at this size.
 
     Of an op with several results only those count that are taken: a batch norm in eval mode has empty ones.
     """
-    return 0 in sizes_in(traced)
+    values = [node.meta.get("val") for node in traced.graph.nodes]
+    tensors = [v for v in values if isinstance(v, torch.Tensor)]
+    return sum(any(isinstance(size, int) and not size for size in v.shape) for v in tensors)
 
 
 def sizes_in(traced: Traced) -> list[int]:

@@ -19,7 +19,7 @@ from intertwine.checks import checked
 from intertwine.errors import InputError, ModelError, NotFound, RefutedClaim
 from intertwine.graph.eager import runner
 from intertwine.graph.example import Example, other_sizes
-from intertwine.graph.export import Traced, export, has_empty, sizes_in
+from intertwine.graph.export import Traced, empty_values, export, sizes_in
 from intertwine.ir.groups import Group
 from intertwine.ir.ledger import Ids
 from intertwine.rules.rotary import find_rotations
@@ -353,8 +353,8 @@ def trace(
         others = other_sizes(runner(stage.expected), given, sizes=sizes_in(first), cuts=cuts)
         for k, other in enumerate(others, 1):
             graph = export(model, other.args, other.kwargs)
-            if has_empty(graph):
-                continue  # where something is empty, nothing can be seen of it
+            if empty_values(graph) > empty_values(first):
+                continue  # where something is empty that was not before, nothing can be seen of it
             graphs.append(graph)
             symmetry = Symmetry(*graphs, seconds_export=clock.seconds)
             # Where views never cut what carries labels, sizes that changed already can cut nothing otherwise,
@@ -403,7 +403,7 @@ class Trial:
         if self.refuted and self.worst is not self.stage.first:
             seconds = Clock()
             second = export(model, self.worst.args, self.worst.kwargs)
-            if not has_empty(second):
+            if empty_values(second) <= empty_values(symmetry.traced):
                 spent = symmetry.seconds["export"] + seconds.seconds
                 self.symmetry = Symmetry(symmetry.traced, second, seconds_export=spent)
                 self.error, self.worst = self._largest_error()
