@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fuzz.fast_export import install
+from export_once import exporting_once
+from fuzz.fast_export import install, torchs_own
 from intertwine.data import Dataset, load_data
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test reaches for the network
@@ -29,7 +30,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-install()  # thousands of exports of small models; fuzz/test_fuzz.py holds it against torch's own
+# Thousands of exports of small models, many of them equal; fuzz/test_fuzz.py holds them against torch's own.
+install()
+exporting_once().__enter__()  # to the end of the process
+
+
+@pytest.fixture
+def torchs_own_export() -> Iterator[None]:
+    """The way of torch.export itself, from end to end."""
+    with torchs_own():
+        yield
 
 
 @pytest.fixture(scope="module")

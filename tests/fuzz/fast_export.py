@@ -73,13 +73,18 @@ class _Decomposed:
         return self.program
 
 
+_whole = torch.export.export
+
+
 def _export_once(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, strict: bool = False
-) -> _Decomposed:
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, **more: Any
+) -> Any:
+    if more != {"strict": False}:  # asked for by someone else: an exporter, a test that saves a program
+        return _whole(model, args, kwargs, **more)
     if not _kept:
         _kept.append(exported_program._split_decomp_table_to_cia_and_python_decomp({})[0])
     with _exchange(_kept[0]):
-        return _Decomposed(_trace._export(model, args, kwargs, strict=strict, pre_dispatch=False))
+        return _Decomposed(_trace._export(model, args, kwargs, strict=False, pre_dispatch=False))
 
 
 @contextmanager
@@ -90,12 +95,12 @@ def in_one_go() -> Iterator[None]:
     reset()
     torch.export.export = _export_once
     tracker.reset = lambda: None  # random ops stay whole
-    fx.config.do_not_emit_stack_traces = True
+    silent, fx.config.do_not_emit_stack_traces = fx.config.do_not_emit_stack_traces, True
     try:
         yield
     finally:
         torch.export.export, tracker.reset = whole, reset
-        fx.config.do_not_emit_stack_traces = False
+        fx.config.do_not_emit_stack_traces = silent
 
 
 def install() -> None:
@@ -104,10 +109,21 @@ def install() -> None:
     exported_program._override_composite_implicit_decomp = _exchange
 
 
-def remove() -> None:
-    """Back to torch's own."""
+@contextmanager
+def torchs_own() -> Iterator[None]:
+    """Inside, every export is torch's own, wherever this stands."""
+    once, silent = torch.export.export, fx.config.do_not_emit_stack_traces
+    collect = exported_program._collect_all_valid_cia_ops
+    override = exported_program._override_composite_implicit_decomp
+    torch.export.export, fx.config.do_not_emit_stack_traces = _whole, False
     exported_program._collect_all_valid_cia_ops = _collect
     exported_program._override_composite_implicit_decomp = _override
+    try:
+        yield
+    finally:
+        torch.export.export, fx.config.do_not_emit_stack_traces = once, silent
+        exported_program._collect_all_valid_cia_ops = collect
+        exported_program._override_composite_implicit_decomp = override
 
 
-__all__ = ["in_one_go", "install", "remove"]
+__all__ = ["in_one_go", "install", "torchs_own"]

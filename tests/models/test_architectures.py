@@ -53,6 +53,7 @@ def check(spec: str, size: str | None = None) -> Report:
     return report
 
 
+@pytest.mark.usefixtures("torchs_own_export")
 @pytest.mark.parametrize("name", ZOO)
 def test_zoo(name: str) -> None:
     shape, kind = "x".join(map(str, zoo.entry(name).shape)), ":int64" if zoo.entry(name).tokens else ""
