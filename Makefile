@@ -1,7 +1,7 @@
 # make demo    virtual environment, install, run the main job on the embedded default, write report.html
 # make test    the same environment with everything the tests need, then the tests
 # make check   lint, types, and the quick half of the unit tests and doctests, for daily work
-# make nightly every bad input of tests/hostile and 10,000 mutated files
+# make nightly every bad input of tests/hostile, 10,000 mutated files, and the cases that make test leaves out
 # make lint    ruff and mypy
 # make docs    the site, in site/: open site/index.html
 # make clean   remove the environment and everything generated
@@ -24,12 +24,13 @@ demo: $(CORE)
 	$(BIN)/intertwine demo
 
 test: $(FULL)
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: lint
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' tests/unit tests/rules
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not slow' tests/unit tests/rules
 
 nightly: $(FULL)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --all $(ARGS)
 	$(BIN)/python -m tests.hostile --mutations 10000
 
 lint: $(FULL)

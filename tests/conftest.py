@@ -23,11 +23,26 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 SLOW = frozenset((ROOT / "tests" / "slow.txt").read_text().split())  # written by scripts/list_slow_tests.py
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What took long is marked `slow`, so that `make check` can leave it out."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="also what only `make nightly` runs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Test modules ask for the number of their examples when they are imported."""
+    if config.getoption("--all"):
+        os.environ["INTERTWINE_ALL_TESTS"] = "1"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What took long is marked `slow`, so that `make check` can leave it out; more of the same is left to
+    `make nightly`."""
     for item in items:
         if item.nodeid.partition("[")[0] in SLOW:
             item.add_marker(pytest.mark.slow)
+    if not config.getoption("--all"):
+        left = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
 
 
 # Thousands of exports of small models, many of them equal; fuzz/test_fuzz.py holds them against torch's own.

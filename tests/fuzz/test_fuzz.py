@@ -16,6 +16,7 @@ from intertwine import zoo
 from intertwine.errors import IntertwineError
 from intertwine.graph.example import Example
 from intertwine.graph.export import export, where
+from repeats import examples
 
 from . import check as checking
 from .fast_export import in_one_go, torchs_own
@@ -23,7 +24,9 @@ from .generate import SIZES, generate
 from .program import Model, Program, program
 from .shrink import judge, shrink
 
-few = settings(deadline=None, derandomize=True, max_examples=55, suppress_health_check=list(HealthCheck))
+few = settings(
+    deadline=None, derandomize=True, max_examples=examples(20, 55), suppress_health_check=list(HealthCheck)
+)
 
 
 @st.composite

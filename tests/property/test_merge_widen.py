@@ -16,6 +16,7 @@ from intertwine import Symmetry, act, trace, zoo
 from intertwine.merging import apply_merge, plan_merge, widen
 from intertwine.merging.places import find_places
 from intertwine.symmetry.prove import make_generic
+from repeats import examples
 
 NETS = ["mlp", "lenet5", "digits-vgg", "myrtle-plain", "tiny10", "resnet20", "resnet20-pad"]
 # The rescaled case holds the plain one in it; both, where that is cheap.
@@ -85,7 +86,7 @@ def test_large(spec: str, rescale: bool) -> None:
     check(spec, 0, rescale, input="1x3x224x224" if "vit" in spec else "1x3x64x64")
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(8, 15), deadline=None)
 @given(
     widths=st.lists(st.integers(2, 7), min_size=2, max_size=4),
     activation=st.sampled_from([nn.ReLU, nn.GELU, nn.Tanh, nn.SiLU, nn.LeakyReLU]),
