@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.util import find_spec
 from inspect import signature
+from typing import Any
 
 import pytest
 import torch
@@ -44,6 +46,18 @@ AGAIN = ("resnet20-cifar100", "resnet32", "resnet34", "vgg13", "vgg19")  # the s
 ZOO = [name for name in zoo.names() if not name.startswith((*BETWEEN, *AGAIN))]
 
 
+# Held elsewhere too: the same blocks in a net of the zoo, or every value of the net in test_model_values.
+NIGHTLY = {
+    "alexnet", "resnet50", "mobilenet_v2", "convmixer_768_32", "mixer_s16_224", "levit_128",
+    "coatnet_nano_rw_224",
+}  # fmt: skip
+
+
+def rows(names: Iterable[str]) -> list[Any]:
+    """Names as cases, those of NIGHTLY marked."""
+    return [pytest.param(name, marks=pytest.mark.nightly if name in NIGHTLY else ()) for name in names]
+
+
 def check(spec: str, size: str | None = None) -> Report:
     """Verify one model and hold it to the bar."""
     source = zoo.resolve(spec, input=size)
@@ -67,7 +81,6 @@ def narrow(name: str) -> nn.Module:
     return zoo.build(name, **fewer).eval()
 
 
-@pytest.mark.usefixtures("torchs_own_export")
 @pytest.mark.parametrize("name", [name for name in ZOO if not zoo.entry(name).tokens])
 def test_zoo(name: str) -> None:
     example = torch.randn(1, *zoo.entry(name).shape, generator=torch.Generator().manual_seed(0))
@@ -92,12 +105,12 @@ def test_zoo_deep(name: str) -> None:
 
 
 @pytest.mark.skipif(find_spec("torchvision") is None, reason="needs torchvision")
-@pytest.mark.parametrize("name", TORCHVISION)
+@pytest.mark.parametrize("name", rows(TORCHVISION))
 def test_torchvision(name: str) -> None:
     check(f"torchvision:{name}", f"1x3x{TORCHVISION[name]}x{TORCHVISION[name]}")
 
 
 @pytest.mark.skipif(find_spec("timm") is None, reason="needs timm")
-@pytest.mark.parametrize("name", TIMM)
+@pytest.mark.parametrize("name", rows(TIMM))
 def test_timm(name: str) -> None:
     check(f"timm:{name}", f"1x3x{TIMM[name]}x{TIMM[name]}")
