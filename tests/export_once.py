@@ -15,6 +15,7 @@ import io
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 import torch
@@ -36,6 +37,8 @@ class _Printer(pickle.Pickler):
 
     def persistent_id(self, obj: Any) -> Any:
         """What stands for a tensor, or None."""
+        if isinstance(obj, MethodType):
+            raise pickle.PicklingError("pickle knows a method by its name alone")
         if not isinstance(obj, Tensor):
             return None
         number, _ = self.seen.setdefault(id(obj), (len(self.seen), obj))
@@ -49,14 +52,19 @@ def fingerprint(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] 
     leaves = torch.utils._pytree.tree_leaves((args, kwargs or {}))
     fake = {id(t) for t in (*model.parameters(), *model.buffers(), *leaves) if isinstance(t, Tensor)}
     file = io.BytesIO()
-    # a class may be another one of the same name, and torch has switches of its own
-    kinds = [(id(type(m)), id(type(m).forward)) for m in model.modules()]
     state = str(torch.get_default_dtype()), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     try:
-        _Printer(file, fake).dump((kinds, state, model, args, kwargs or {}))
+        _Printer(file, fake).dump(([id(part) for part in _code(model)], state, model, args, kwargs or {}))
     except Exception:  # whatever pickle, or a class with its own way of pickling, raises
         return None
     return hashlib.blake2b(file.getvalue(), digest_size=20).digest()
+
+
+def _code(model: nn.Module) -> list[Any]:
+    """The classes of a model and all that stands in them: another one may have the same name."""
+    kinds = dict.fromkeys(base for module in model.modules() for base in type(module).__mro__)
+    own = [kind for kind in kinds if kind not in nn.Module.__mro__]
+    return [*own, *(value for kind in own for value in vars(kind).values())]
 
 
 def _remembered(export: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,7 +79,7 @@ def _remembered(export: Callable[..., Any]) -> Callable[..., Any]:
                 _programs.pop(next(iter(_programs)))
             found = export(model, args, kwargs, **more)
             found.program._state_dict, found.program._example_inputs = {}, None  # the weights of one model
-            _programs[key] = found, {type(m) for m in model.modules()}  # kept: so their ids stay theirs
+            _programs[key] = found, _code(model)  # kept: so their ids stay theirs
         return _programs[key][0]
 
     return once

@@ -154,3 +154,8 @@ def test_only_equal_models_are_one_export() -> None:
 
     assert fingerprint(Local(), (x,), {}) is None  # its code may depend on what stands around it
     assert fingerprint(net(run=lambda x: x), (x,), {}) is None
+    assert fingerprint(net(forward=torch.nn.ReLU().forward), (x,), {}) is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.LeakyReLU, "forward", lambda self, x: x)
+        assert fingerprint(net(), (x,), {}) not in (None, first)
+    assert fingerprint(net(), (x,), {}) == first
