@@ -47,7 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 # Thousands of exports of small models, many of them equal; fuzz/test_fuzz.py holds them against torch's own.
 install()
-exporting_once().__enter__()  # to the end of the process
+STARTED = exporting_once()  # kept: what a generator put in place goes with it
+STARTED.__enter__()
 
 
 @pytest.fixture

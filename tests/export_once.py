@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from fuzz.fast_export import in_one_go
 
 KEPT = 200  # programs; a worker that kept thousands would need gigabytes
-_programs: dict[bytes, tuple[Any, Any]] = {}
+exported: dict[bytes, tuple[Any, Any]] = {}
 
 
 class _Printer(pickle.Pickler):
@@ -74,13 +74,13 @@ def _remembered(export: Callable[..., Any]) -> Callable[..., Any]:
         key = fingerprint(model, args, kwargs) if more == {"strict": False} else None
         if key is None:
             return export(model, args, kwargs, **more)
-        if key not in _programs:
-            while len(_programs) >= KEPT:
-                _programs.pop(next(iter(_programs)))
+        if key not in exported:
+            while len(exported) >= KEPT:
+                exported.pop(next(iter(exported)))
             found = export(model, args, kwargs, **more)
             found.program._state_dict, found.program._example_inputs = {}, None  # the weights of one model
-            _programs[key] = found, _code(model)  # kept: so their ids stay theirs
-        return _programs[key][0]
+            exported[key] = found, _code(model)  # kept: so their ids stay theirs
+        return exported[key][0]
 
     return once
 
