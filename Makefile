@@ -1,7 +1,7 @@
 # make demo    virtual environment, install, run the main job on the embedded default, write report.html
 # make test    the same environment with everything the tests need, then the tests
 # make check   lint, types, and the quick half of the unit tests and doctests, for daily work
-# make nightly every bad input of tests/hostile and 10,000 mutated files
+# make nightly the tests with the cases that make test leaves out, every bad input, 10,000 mutated files, every kill
 # make lint    ruff and mypy
 # make docs    the site, in site/: open site/index.html
 # make clean   remove the environment and everything generated
@@ -18,19 +18,24 @@ FULL := $(VENV)/.installed-full
 
 ARGS ?=
 
-.PHONY: demo test check nightly lint docs clean
+.PHONY: demo test check quick nightly lint docs clean
 
 demo: $(CORE)
 	$(BIN)/intertwine demo
 
 test: $(FULL)
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-check: lint
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' tests/unit tests/rules
+check: $(FULL)
+	$(MAKE) --no-print-directory -j2 -O lint quick
+
+quick: $(FULL)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not slow' tests/unit tests/rules
 
 nightly: $(FULL)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --all $(ARGS)
 	$(BIN)/python -m tests.hostile --mutations 10000
+	$(BIN)/python -m tests.crash
 
 lint: $(FULL)
 	$(BIN)/ruff check .

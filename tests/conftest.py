@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fuzz.fast_export import install
+from export_once import exporting_once
+from fuzz.fast_export import install, torchs_own
 from intertwine.data import Dataset, load_data
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test reaches for the network
@@ -22,14 +23,39 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 SLOW = frozenset((ROOT / "tests" / "slow.txt").read_text().split())  # written by scripts/list_slow_tests.py
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What took long is marked `slow`, so that `make check` can leave it out."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="also what only `make nightly` runs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Test modules ask for the number of their examples when they are imported."""
+    if config.getoption("--all"):
+        os.environ["INTERTWINE_ALL_TESTS"] = "1"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What took long is marked `slow`, so that `make check` can leave it out; more of the same is left to
+    `make nightly`."""
     for item in items:
         if item.nodeid.partition("[")[0] in SLOW:
             item.add_marker(pytest.mark.slow)
+    if not config.getoption("--all"):
+        left = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
 
 
-install()  # thousands of exports of small models; fuzz/test_fuzz.py holds it against torch's own
+# Thousands of exports of small models, many of them equal; fuzz/test_fuzz.py holds them against torch's own.
+install()
+STARTED = exporting_once()  # kept: what a generator put in place goes with it
+STARTED.__enter__()
+
+
+@pytest.fixture
+def torchs_own_export() -> Iterator[None]:
+    """The way of torch.export itself, from end to end."""
+    with torchs_own():
+        yield
 
 
 @pytest.fixture(scope="module")

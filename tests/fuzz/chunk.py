@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .fast_export import in_one_go, install
+from .fast_export import in_one_pass, install
 from .generate import generate
 from .program import Model
 from .shrink import judge, shrink, signature
@@ -42,7 +42,7 @@ def run_chunk(job: Job) -> dict[str, Any]:
         program = generate(random.Random(f"{seed}-{index}").choice)
         seconds["generate"] += time.process_time() - start
         try:
-            with in_one_go():
+            with in_one_pass():
                 result = judge(program)
         except Exception as error:  # the fuzzer's own fault
             counts["verdict"][f"fuzzer error {type(error).__name__}"] += 1
@@ -58,7 +58,7 @@ def run_chunk(job: Job) -> dict[str, Any]:
         counts["sizes"][str(result.sizes_run)] += 1
         if result.failed:
             start = time.process_time()
-            with in_one_go():
+            with in_one_pass():
                 small, small_result = shrink(program, result)
             seconds["shrink"] += time.process_time() - start
             findings.append(

@@ -2,15 +2,15 @@
 
 Every call of `run_decompositions` collects some thousand composite ops, registers a dozen kernels on each and
 takes them off again. Nothing of this depends on the model: `install` does it once, and afterwards the tables
-are exchanged. For the fuzzer `in_one_go` traces a functional graph once (`one_pass.py`), with composite ops
-kept whole as an empty table of decompositions keeps them, where torch traces three times. `test_fuzz.py`
-holds both against torch's own.
+are exchanged. `in_one_go` traces a functional graph once, with composite ops kept whole as an empty table of
+decompositions keeps them, where torch traces three times; for the fuzzer `in_one_pass` has a shorter way.
+`test_fuzz.py` holds both against torch's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch._subclasses import fake_impls
 from torch.export import _trace, exported_program
 from torch.export.exported_program import ExportedProgram
 
-from .one_pass import Program, trace_in_one_pass
+from .one_pass import copy_literals, trace_in_one_pass
 
 _collect = exported_program._collect_all_valid_cia_ops
 _override = exported_program._override_composite_implicit_decomp
@@ -76,32 +76,55 @@ class _Decomposed:
         return self.program
 
 
-def _export_once(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, strict: bool = False
-) -> _Decomposed | Program:
+_whole = torch.export.export
+
+
+def _composite() -> dict[Any, Callable[..., Any]]:
+    """The composite ops that an empty table of decompositions keeps whole."""
     if not _kept:
         _kept.append(exported_program._split_decomp_table_to_cia_and_python_decomp({})[0])
-    with _exchange(_kept[0]):
-        if not kwargs:
-            with suppress(Exception):  # torch's own way tells what is wrong with the model, if anything
-                return trace_in_one_pass(model, args)
-        return _Decomposed(_trace._export(model, args, kwargs, strict=strict, pre_dispatch=False))
+    return _kept[0]
+
+
+def _export_once(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, **more: Any
+) -> Any:
+    if more != {"strict": False}:  # asked for by someone else: an exporter, a test that saves a program
+        return _whole(model, args, kwargs, **more)
+    with _exchange(_composite()):
+        program = _trace._export(model, args, kwargs, strict=False, pre_dispatch=False)
+        copy_literals(program.graph)
+        return _Decomposed(program)
+
+
+def _export_in_one_pass(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, **more: Any
+) -> Any:
+    if not kwargs and more == {"strict": False}:
+        with suppress(Exception), _exchange(_composite()):  # torch's own way tells what is wrong with a model
+            return trace_in_one_pass(model, args)
+    return _export_once(model, args, kwargs, **more)
 
 
 @contextmanager
-def in_one_go() -> Iterator[None]:
+def in_one_go(export: Callable[..., Any] = _export_once) -> Iterator[None]:
     """Every export here is traced once, and no stack is written down."""
     tracker = decompositions_for_rng.PhiloxStateTracker
     whole, reset = torch.export.export, tracker.reset
     reset()
-    torch.export.export = _export_once
+    torch.export.export = export
     tracker.reset = lambda: None  # random ops stay whole
-    fx.config.do_not_emit_stack_traces = True
+    silent, fx.config.do_not_emit_stack_traces = fx.config.do_not_emit_stack_traces, True
     try:
         yield
     finally:
         torch.export.export, tracker.reset = whole, reset
-        fx.config.do_not_emit_stack_traces = False
+        fx.config.do_not_emit_stack_traces = silent
+
+
+def in_one_pass() -> AbstractContextManager[None]:
+    """The same for the small models of the fuzzer, on real tensors; no node knows its layer."""
+    return in_one_go(_export_in_one_pass)
 
 
 def install() -> None:
@@ -110,10 +133,21 @@ def install() -> None:
     exported_program._override_composite_implicit_decomp = _exchange
 
 
-def remove() -> None:
-    """Back to torch's own."""
+@contextmanager
+def torchs_own() -> Iterator[None]:
+    """Inside, every export is torch's own, wherever this stands."""
+    once, silent = torch.export.export, fx.config.do_not_emit_stack_traces
+    collect = exported_program._collect_all_valid_cia_ops
+    override = exported_program._override_composite_implicit_decomp
+    torch.export.export, fx.config.do_not_emit_stack_traces = _whole, False
     exported_program._collect_all_valid_cia_ops = _collect
     exported_program._override_composite_implicit_decomp = _override
+    try:
+        yield
+    finally:
+        torch.export.export, fx.config.do_not_emit_stack_traces = once, silent
+        exported_program._collect_all_valid_cia_ops = collect
+        exported_program._override_composite_implicit_decomp = override
 
 
-__all__ = ["in_one_go", "install", "remove"]
+__all__ = ["in_one_go", "in_one_pass", "install", "torchs_own"]

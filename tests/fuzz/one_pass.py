@@ -128,7 +128,12 @@ def _lift(module: fx.GraphModule, before: fx.Node) -> dict[str, Tensor]:
             constants[held[node.target].name] = value
         node.replace_all_uses_with(held[node.target])
         module.graph.erase_node(node)
-    for node in module.graph.nodes:
-        if node.target is torch.ops.aten.lift_fresh_copy.default:
-            node.target = torch.ops.aten.clone.default  # as run_decompositions writes it
+    copy_literals(module.graph)
     return constants
+
+
+def copy_literals(graph: fx.Graph) -> None:
+    """A tensor that stands in the code is copied by the op that `run_decompositions` writes."""
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.lift_fresh_copy.default:
+            node.target = torch.ops.aten.clone.default

@@ -11,16 +11,22 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 import intertwine
+from export_once import exported, fingerprint
+from intertwine import zoo
 from intertwine.errors import IntertwineError
-from intertwine.graph.export import export
+from intertwine.graph.example import Example
+from intertwine.graph.export import export, where
+from repeats import examples
 
 from . import check as checking
-from .fast_export import in_one_go, install, remove
+from .fast_export import in_one_go, in_one_pass, torchs_own
 from .generate import SIZES, generate
 from .program import Model, Program, program
 from .shrink import judge, shrink
 
-few = settings(deadline=None, derandomize=True, max_examples=55, suppress_health_check=list(HealthCheck))
+few = settings(
+    deadline=None, derandomize=True, max_examples=examples(20, 55), suppress_health_check=list(HealthCheck)
+)
 
 
 @st.composite
@@ -35,7 +41,7 @@ def programs(draw: Any, kind: str) -> Program:
 def test_no_random_program_gets_a_wrong_symmetry(kind: str, data: Any) -> None:
     drawn = data.draw(programs(kind))
     note(drawn.source(Model(drawn).constructors))
-    with in_one_go():
+    with in_one_pass():
         result = judge(drawn)
     assert not result.failed, f"{result.verdict} at {result.size}: {result.error:.1e} {result.detail}"
 
@@ -80,28 +86,82 @@ def test_the_fast_export_is_torchs_own(seed: int) -> None:
     drawn = generate(random.Random(seed).choice)
     model, x = Model(drawn), drawn.inputs(drawn.shapes[0])
     with in_one_go():
-        fast = _graph(model, x)
-    remove()
-    try:
-        slow = _graph(model, x)
-    finally:
-        install()
+        fast = _graph(model, (x,), {})
+    with in_one_pass():
+        faster = _graph(model, (x,), {})
+    with torchs_own():
+        slow = _graph(model, (x,), {})
     assert fast == slow
+    if isinstance(slow, str):
+        assert faster == slow
+    else:  # but for the layer of each node
+        assert [row[:-1] for row in faster[0]] == [row[:-1] for row in slow[0]] and faster[1:3] == slow[1:3]
 
 
-def _graph(model: torch.nn.Module, x: torch.Tensor) -> Any:
-    """Every op with its arguments, nodes by number. Assertions are left out: no rule reads them."""
+@pytest.mark.parametrize("spec", ["hf:t5", "hf:swin", "hf:mamba"])
+def test_the_fast_export_of_architectures_is_torchs_own(spec: str) -> None:
+    """With weights that are tied, masks, a scan written out, and buffers that are constants."""
+    pytest.importorskip("transformers")
+    source = zoo.resolve(spec)
+    given = Example.of(source.example, source.kwargs)
+    before = len(exported)
+    fast, again = (_graph(source.model, given.args, given.kwargs) for _ in range(2))
+    assert len(exported) == before + 1  # every test of this process goes this way
+    with torchs_own():
+        slow = _graph(source.model, given.args, given.kwargs)
+    assert fast == again == slow
+
+
+def _graph(model: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+    """Every op with its arguments and its layer, nodes by number, weights by name. Assertions are left out:
+    no rule reads them."""
     try:
-        traced = export(model, (x,))
+        traced = export(model, args, kwargs)
     except IntertwineError as error:
         return str(error)
-    number: dict[torch.fx.Node, int] = {}
+    number: dict[torch.fx.Node, str] = {}
     rows = []
     for node in traced.graph.nodes:
         if node.op == "call_function" and not getattr(getattr(node.target, "_schema", None), "returns", True):
             continue
-        number[node] = len(number)
-        args = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: f"%{number[n]}")
+        number[node] = traced.weights.get(node.name, f"%{len(number)}")  # a tied one has several nodes
+        used = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: number[n])
         target = str(node.target) if node.op == "call_function" else ""
-        rows.append((node.op, target, str(args), str(getattr(node.meta.get("val"), "shape", None))))
-    return rows
+        shape = getattr(node.meta.get("val"), "shape", None)
+        rows.append((node.op, target, str(used), str(shape), where(node)))
+    return rows, traced.alias, traced.shapes, list(traced.constants)
+
+
+def test_only_equal_models_are_one_export() -> None:
+    """Weights do not matter; sizes, attributes, constants, code and the inputs' shapes do."""
+    x = torch.zeros(2, 3)
+
+    def net(**changes: Any) -> torch.nn.Module:
+        made = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LeakyReLU(), torch.nn.Linear(4, 2))
+        vars(made[1]).update(changes)
+        return made
+
+    first = fingerprint(net(), (x,), {})
+    assert first is not None and first == fingerprint(net(), (x + 1,), None)
+    wide = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.LeakyReLU(), torch.nn.Linear(5, 2))
+    tied = net()
+    tied[0].bias = torch.nn.Parameter(torch.zeros(4))
+    tied.extra = tied[0].bias
+    others = [
+        (wide, (x,), {}), (tied, (x,), {}), (net(negative_slope=0.2), (x,), {}), (net(), (x[:1],), {}),
+        (net(table=torch.zeros(3)), (x,), {}), (net(table=torch.ones(3)), (x,), {}),
+        (net().double(), (x.double(),), {}), (net(), (), {"input": x}), (net().train(False), (x,), {}),
+    ]  # fmt: skip
+    assert len({first, *(fingerprint(*other) for other in others)}) == len(others) + 1
+
+    class Local(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    assert fingerprint(Local(), (x,), {}) is None  # its code may depend on what stands around it
+    assert fingerprint(net(run=lambda x: x), (x,), {}) is None
+    assert fingerprint(net(forward=torch.nn.ReLU().forward), (x,), {}) is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.LeakyReLU, "forward", lambda self, x: x)
+        assert fingerprint(net(), (x,), {}) not in (None, first)
+    assert fingerprint(net(), (x,), {}) == first

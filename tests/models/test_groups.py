@@ -16,7 +16,7 @@ from intertwine import Group, Symmetry, act, trace, verify, zoo
 def traced(model: nn.Module, *inputs: Any, **kwargs: Any) -> Symmetry:
     """The symmetry, after the proof that it holds."""
     symmetry = trace(model.eval(), inputs, kwargs or None)
-    report = verify(model, inputs, kwargs=kwargs or None, symmetry=symmetry, samples=2)
+    report = verify(model, inputs, kwargs=kwargs or None, symmetry=symmetry, seed=2)  # the proof has two
     assert report.max_error <= 1e-10 and report.control_error >= 1e-4
     return symmetry
 

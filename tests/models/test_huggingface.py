@@ -209,7 +209,8 @@ def test_the_table_has_every_family() -> None:
 def test_family_is_exact_and_its_axes_are_found(family: str) -> None:
     source = zoo.resolve(f"hf:{family}")
     symmetry = trace(source.model, source.example, source.kwargs)
-    report = verify(source.model, source.example, kwargs=source.kwargs, symmetry=symmetry, samples=2)
+    # another element than the two of the proof, and the control
+    report = verify(source.model, source.example, kwargs=source.kwargs, symmetry=symmetry, seed=2)
     assert report.max_error <= 1e-10
     assert report.control_error >= 1e-4
     assert not report.unknown_ops

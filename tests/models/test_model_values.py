@@ -34,7 +34,9 @@ def check(spec: str, size: int | None = None) -> Symmetry:
 @pytest.mark.parametrize(("spec", "size"), SMALL, ids=[spec for spec, _ in SMALL])
 def test_vision(spec: str, size: int) -> None:
     pytest.importorskip(spec.split(":")[0])
-    values = check(spec, size).values
+    symmetry = check(spec, size)
+    values = symmetry.values
+    assert not symmetry.unknown_ops
     assert any(not v.group.is_trivial for v in values.values())
 
 

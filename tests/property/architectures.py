@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from intertwine import Symmetry, trace
 
 Built = tuple[nn.Module, Tensor]
 Build = Callable[[], Built]
@@ -183,3 +186,9 @@ def built(name: str, *, generic: bool = False) -> Built:
             if generic and tensor.dim() == 1 and tensor.is_floating_point():
                 tensor.uniform_(0.5, 2) if key.endswith("var") else tensor.normal_(0.3, 0.7)
     return model.double().eval(), x.double()
+
+
+@cache
+def symmetry_of(name: str) -> Symmetry:
+    """Inferred and proved once: it does not depend on the weights."""
+    return trace(*built(name))

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from intertwine import act, trace
 from intertwine.aligning import align, mix
+from repeats import examples
 
 few = settings(
     deadline=None,
     derandomize=True,
-    max_examples=14,
+    max_examples=examples(7, 14),
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate],  # shrinking traces hundreds of nets
 )

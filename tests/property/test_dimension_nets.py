@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from intertwine import Dimension, dimension
+from repeats import examples
 
 MOST = 500  # weights: the time goes with the cube
 # What is known to be missed: general linear groups of grouped linear chains, and scales of single channels
@@ -29,7 +30,7 @@ def measured(net: Net, most: int = MOST) -> Dimension | None:
 
 
 @settings(
-    max_examples=12, deadline=None, derandomize=True, phases=[Phase.generate],
+    max_examples=examples(6, 12), deadline=None, derandomize=True, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(nets(most=2))

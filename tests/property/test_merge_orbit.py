@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, built
+from architectures import ARCHITECTURES, built, symmetry_of
 from grammar import Net, nets
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from intertwine import act, apply_merge, plan_merge, trace
+from intertwine import Symmetry, act, apply_merge, plan_merge, trace
+from repeats import examples
 
 
-def check(model: nn.Module, x: Tensor, seed: int, beta: float = 0.6) -> int:
+def check(model: nn.Module, x: Tensor, symmetry: Symmetry, seed: int, beta: float = 0.6) -> int:
     """How many merges there are; the same, with the same function, on another point of the orbit."""
-    symmetry = trace(model, x)
     found = []
     for twin in (model, act(model, symmetry.sample(seed))):
         plan = plan_merge(twin, symmetry, beta=beta, method="ifm", distance="invariant")
@@ -30,21 +30,22 @@ def check(model: nn.Module, x: Tensor, seed: int, beta: float = 0.6) -> int:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_architectures(name: str) -> None:
     model, x = built(name, generic=True)
-    mergeable = any(a.mergeable and not a.group.linear for a in trace(model, x).axes)
-    assert (check(model, x, seed=1) > 0) == mergeable
+    symmetry = symmetry_of(name)
+    mergeable = any(a.mergeable and not a.group.linear for a in symmetry.axes)
+    assert (check(model, x, symmetry, seed=1) > 0) == mergeable
 
 
 @settings(
     deadline=None,
     derandomize=True,
-    max_examples=10,
+    max_examples=examples(6, 10),
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate],
 )
 @given(nets(), st.integers(0, 1000))
 def test_random_nets(net: Net, seed: int) -> None:
     note(repr(net))
-    check(net.model, net.inputs, seed)
+    check(net.model, net.inputs, trace(net.model, net.inputs), seed)
 
 
 def test_paper_distances_do_see_it() -> None:

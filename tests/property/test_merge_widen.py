@@ -16,9 +16,12 @@ from intertwine import Symmetry, act, trace, zoo
 from intertwine.merging import apply_merge, plan_merge, widen
 from intertwine.merging.places import find_places
 from intertwine.symmetry.prove import make_generic
+from repeats import examples
 
-NETS = ["mlp", "lenet5", "digits-vgg", "myrtle-plain", "tiny10", "resnet20", "resnet20-pad"]
 # The rescaled case holds the plain one in it; both, where that is cheap.
+CHEAP = ["mlp", "lenet5", "digits-vgg"]
+NETS = ["myrtle-plain", "tiny10", "resnet20", "resnet20-pad", "vit48", "convnext-cifar", "mobilenetv2"]
+# The same blocks in nets of others.
 LARGE = [
     ("torchvision:resnet18", True),
     ("torchvision:mobilenet_v2", True),
@@ -72,12 +75,20 @@ def check(spec: str, seed: int, rescale: bool, input: str | None = None) -> None
         torch.testing.assert_close(small(*example), model(*example), rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("rescale", [False, True])
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    ("name", "rescale"), [*((name, False) for name in CHEAP), *((name, True) for name in CHEAP + NETS)]
+)
 def test_zoo(name: str, rescale: bool) -> None:
     check(f"zoo:{name}", 0, rescale)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "rescale"), [(name, False) for name in NETS])
+def test_zoo_as_it_is(name: str, rescale: bool) -> None:
+    check(f"zoo:{name}", 0, rescale)
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize(("spec", "rescale"), LARGE)
 def test_large(spec: str, rescale: bool) -> None:
     if importlib.util.find_spec(spec.split(":")[0]) is None:
@@ -85,7 +96,7 @@ def test_large(spec: str, rescale: bool) -> None:
     check(spec, 0, rescale, input="1x3x224x224" if "vit" in spec else "1x3x64x64")
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(8, 15), deadline=None)
 @given(
     widths=st.lists(st.integers(2, 7), min_size=2, max_size=4),
     activation=st.sampled_from([nn.ReLU, nn.GELU, nn.Tanh, nn.SiLU, nn.LeakyReLU]),

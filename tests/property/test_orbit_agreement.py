@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, built
+from architectures import ARCHITECTURES, built, symmetry_of
 from grammar import Net, nets
 from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from intertwine import Symmetry, act, align, find_isomorphism, trace
+from repeats import examples
 
 few = settings(
     deadline=None,
     derandomize=True,
-    max_examples=12,
+    max_examples=examples(6, 12),
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate],  # shrinking traces hundreds of nets
 )
@@ -73,8 +74,8 @@ def test_random_nets_off_the_orbit(net: Net, seed: int) -> None:
 @pytest.mark.parametrize("generic", [False, True], ids=["as built", "generic"])
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_architectures(name: str, generic: bool) -> None:
-    model, x = built(name, generic=generic)
-    symmetry = trace(model, x)
+    model, _ = built(name, generic=generic)
+    symmetry = symmetry_of(name)
     assert any(axis.group.name != "trivial" for axis in symmetry.axes)
     check_found(model, symmetry, seed=1)
 
@@ -82,4 +83,4 @@ def test_architectures(name: str, generic: bool) -> None:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_architectures_off_the_orbit(name: str) -> None:
     model, x = built(name)
-    assert check_refused(model, x, trace(model, x), seed=3)
+    assert check_refused(model, x, symmetry_of(name), seed=3)

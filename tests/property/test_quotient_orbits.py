@@ -11,6 +11,7 @@ from torch import nn
 from intertwine.exploring import function_distance
 from intertwine.exploring.known import KnownSymmetry
 from intertwine.exploring.quotient import Quotient
+from repeats import examples
 
 
 def check(model: nn.Module, inputs: torch.Tensor, seed: int) -> None:
@@ -23,7 +24,7 @@ def check(model: nn.Module, inputs: torch.Tensor, seed: int) -> None:
 @settings(
     deadline=None,
     derandomize=True,
-    max_examples=12,
+    max_examples=examples(6, 12),
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],  # shrinking traces hundreds of nets
 )

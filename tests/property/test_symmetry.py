@@ -14,10 +14,13 @@ from torch import Tensor
 
 from intertwine import Axis, Element, Symmetry, act, trace
 from intertwine.symmetry.transform import apply_element
+from repeats import examples
 
 TOLERANCE = 1e-10
-few = settings(deadline=None, derandomize=True, max_examples=50, suppress_health_check=list(HealthCheck))
-fewer = settings(few, max_examples=15)
+few = settings(
+    deadline=None, derandomize=True, max_examples=examples(20, 50), suppress_health_check=list(HealthCheck)
+)
+fewer = settings(few, max_examples=examples(8, 15))
 
 Weights = dict[str, Tensor]
 

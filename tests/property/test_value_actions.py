@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from architectures import ARCHITECTURES, built
+from architectures import ARCHITECTURES, built, symmetry_of
 from grammar import Net, nets
 from hypothesis import HealthCheck, given, note, settings
 from torch import nn
@@ -17,9 +17,12 @@ from intertwine.stitching.junctions import find_junctions
 from intertwine.stitching.maps import apply_map
 from intertwine.stitching.start import closed_form
 from intertwine.symmetry.surgery import Surgeon
+from repeats import examples
 from value_oracle import check_every_value, distance, recorded
 
-few = settings(deadline=None, derandomize=True, max_examples=15, suppress_health_check=list(HealthCheck))
+few = settings(
+    deadline=None, derandomize=True, max_examples=examples(10, 15), suppress_health_check=list(HealthCheck)
+)
 fewer = settings(few, max_examples=6)
 
 
@@ -69,7 +72,7 @@ def test_a_model_and_its_copy_under_the_group_are_alike_at_every_value(net: Net)
 def test_architectures_and_their_copies_are_alike_at_every_value(name: str) -> None:
     model, x = built(name, generic=True)
     data = torch.randn(40, *x.shape[1:], dtype=x.dtype, generator=torch.Generator().manual_seed(0))
-    symmetry = trace(model, x)
+    symmetry = symmetry_of(name)
     options = {"at": "all", "function": False, "intervals": False}
     moved = act(model, symmetry.sample(3))
     found = np.diag(compare(model, moved, data, ["auto"], symmetry=symmetry, **options).values["auto"])

@@ -30,7 +30,14 @@ def pair(shared_data):
     return load
 
 
-@pytest.mark.parametrize("name, seeds", [("tiny10", (0, 1)), ("tiny10", (2, 3)), ("resnet20", (0, 1))])
+@pytest.mark.parametrize(
+    "name, seeds",
+    [
+        ("tiny10", (0, 1)),
+        pytest.param("tiny10", (2, 3), marks=pytest.mark.nightly),
+        ("resnet20", (0, 1)),
+    ],
+)
 def test_permutations_lower_the_barrier_and_the_group_does_not_raise_it(name, seeds, images, pair):
     train, test = images
     a, b = pair(name, seeds)

@@ -148,24 +148,30 @@ def test_every_similarity_figure(name, tmp_path, capsys, monkeypatch):
     assert found["measures"] in (["cka-grelu", "cka-debiased"], ["procrustes-grelu", "procrustes"])
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """Figures of the same nets read the runs of each other."""
+    return {kind: tmp_path_factory.mktemp(kind) for kind in ("stitching", "merging")}
+
+
 @pytest.mark.parametrize("name", ["fig1", "fig14", "fig15"])
-def test_every_stitching_figure(name, tmp_path, capsys, monkeypatch):
+def test_every_stitching_figure(name, shared, capsys, monkeypatch):
     """Two nets give no interval, so that claims about means are not run; nothing is a finding by one pair."""
     for model in godfrey.SMALL:
         make_small(monkeypatch, model, width=2, nets=2)
     monkeypatch.setitem(stitchings.KINDS, "quick", ("full", "rank:1", "group"))
     monkeypatch.setitem(stitchings.LASSOS, "quick", ("0.1", "0.01"))
     monkeypatch.setitem(stitchings.TUNED, "quick", 1)
-    found = reproduce(f"symmetry-{name}", tmp_path, capsys)
+    found = reproduce(f"symmetry-{name}", shared["stitching"], capsys)
     assert any(c["verdict"] == "not run" for c in found["claims"]) or name in ("fig14", "fig7")
 
 
 @pytest.mark.parametrize("name", ["ifm-fig2b", "ifm-fig3a", "ifm-fig3b", "ifm-fig5a"])
-def test_every_merging_figure(name, tmp_path, capsys, monkeypatch):
+def test_every_merging_figure(name, shared, capsys, monkeypatch):
     short = {name: replace(net, epochs=2) for name, net in list(ifm.QUICK_VGGS.items())[:2]}
     monkeypatch.setattr(ifm, "QUICK_VGGS", short)
     monkeypatch.setattr(ifm, "QUICK_BETAS", (0.3, 0.6))
-    reproduce(name, tmp_path, capsys)
+    reproduce(name, shared["merging"], capsys)
 
 
 def test_a_resnet_merged_on_the_same_axes(tmp_path, capsys, monkeypatch):

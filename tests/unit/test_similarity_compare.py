@@ -148,7 +148,7 @@ def test_forms_of_data_and_batches_agree(images):
 @pytest.mark.parametrize("pixels", ["pool", "samples"])
 def test_compare_streams_what_similarity_computes(pixels, images):
     a, b = _net(0), _net(1)
-    result = compare(a, b, list(images.split(9)), STREAMED, pixels=pixels)
+    result = compare(a, b, list(images.split(9)), STREAMED, pixels=pixels, intervals=False)
     x, y = collect(a, images), collect(b, images)
     assert result.measures == tuple(STREAMED)
     for measure in STREAMED:
@@ -183,7 +183,8 @@ def test_compare_flatten_is_cka_of_flattened_maps(images):
 
 def test_compare_does_not_depend_on_the_batch_size(images):
     a, b = _net(0), _net(1)
-    results = [compare(a, b, list(images.split(size)), STREAMED).values for size in (50, 17, 5)]
+    pieces = [list(images.split(size)) for size in (50, 17, 5)]
+    results = [compare(a, b, data, STREAMED, intervals=False).values for data in pieces]
     for measure in STREAMED:
         for other in results[1:]:
             assert np.abs(results[0][measure] - other[measure]).max() < 1e-6, measure
@@ -231,6 +232,8 @@ def test_intervals_cover_the_value_and_shrink(images):
     few, more = (compare(a, b, data, "cka").intervals["cka"]["relu"] for data in (many[:100], many))
     assert few.low <= few.value <= few.high
     assert more.high - more.low < few.high - few.low
+    both = compare(a, b, many[:100], ["procrustes-grelu", "cka"]).intervals  # read from the same halves
+    assert both["cka"]["relu"] == few and both["procrustes-grelu"]["relu"] != few
 
 
 def test_too_little_data(images):

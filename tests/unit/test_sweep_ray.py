@@ -73,7 +73,7 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path, undisturbed: Any) -> None
     assert read_table(tmp_path / "out").equals(undisturbed)
 
 
-@pytest.mark.parametrize("backend", ["joblib", "ray"])
+@pytest.mark.parametrize("backend", ["joblib", pytest.param("ray", marks=pytest.mark.nightly)])
 def test_a_killed_driver_loses_nothing(backend: str, tmp_path: Path, undisturbed: Any) -> None:
     """Its workers may still be writing when the same command is given again."""
     with start(write_sweep(tmp_path), backend) as runner:

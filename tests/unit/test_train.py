@@ -258,6 +258,25 @@ def test_a_corrupt_state_is_named(digits: Splits, tmp_path: Path) -> None:
         train(model, digits, SMALL, tmp_path / "run")
 
 
+def test_the_callers_threads_come_back(digits: Splits, tmp_path: Path) -> None:
+    """After a run with another number of threads, and after one that fails in the middle."""
+    before, seen = torch.get_num_threads(), []
+    wanted = before + 1
+    net, short = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), replace(SMALL, limit=128, epochs=1)
+
+    def note(_: dict[str, float]) -> None:
+        seen.append(torch.get_num_threads())
+
+    def fail(_: dict[str, float]) -> None:
+        raise KeyError(torch.get_num_threads())
+
+    train(net, digits, short, tmp_path / "a", threads=wanted, listener=note)
+    assert torch.get_num_threads() == before and set(seen) == {wanted}
+    with pytest.raises(KeyError, match=str(wanted)):
+        train(net, digits, short, tmp_path / "b", threads=wanted, listener=fail)
+    assert torch.get_num_threads() == before
+
+
 def test_divergence_is_told(digits: Splits, tmp_path: Path) -> None:
     recipe = replace(SMALL, optimizer=Optimizer("sgd", 1e30))
     with pytest.raises(InputError, match="the loss is") as caught:

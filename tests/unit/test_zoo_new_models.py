@@ -1,4 +1,4 @@
-"""The transformer, the open ResNet and the MobileNets: exact symmetry, and they are what they claim."""
+"""The transformer, the open ResNet and the MobileNets are what they claim; their symmetry: tests/models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from intertwine import trace, verify, zoo
+from intertwine import trace, zoo
 from intertwine.zoo.cct import cct, sinusoids
 from intertwine.zoo.convnext_cifar import convnext_cifar
 from intertwine.zoo.mobilenet_cifar import mobilenet, mobilenetv2
@@ -33,14 +33,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-@pytest.mark.parametrize("name", NARROW)
-def test_the_symmetry_is_exact(name: str) -> None:
-    size = zoo.entry(name).shape
-    report = verify(NARROW[name].eval(), torch.randn(2, *size, generator=torch.Generator().manual_seed(0)))
-    assert report.max_error <= 1e-10 and report.control_error >= 1e-4
-    assert not report.unknown_ops and report.parameter_coverage > 0.95, report.frozen
 
 
 @pytest.mark.parametrize("name", NARROW)

@@ -274,7 +274,10 @@ def _stream(
     if done < FEWEST_INPUTS:
         raise DataError(f"{done} inputs are too few", do=f"give at least {FEWEST_INPUTS}")
     for item in streamed:
-        _read(item, wholes[item.pixels], [m for m in parts[item.pixels] if m.images], grids)
+        _read(item, wholes[item.pixels], grids)
+    for treatment in treatments:
+        mine = [p.measure for p in streamed if p.pixels == treatment]
+        _read_intervals(mine, [m for m in parts[treatment] if m.images], grids)
     return outputs
 
 
@@ -308,28 +311,37 @@ def _moments(treatment: Pixels, streamed: list[_Planned], *, matched: bool = Fal
     )
 
 
-def _read(item: _Planned, whole: Moments, parts: list[Moments], grids: _Grids) -> None:
-    """Values from the whole; intervals of matched layers from random halves of the parts."""
+def _read(item: _Planned, whole: Moments, grids: _Grids) -> None:
+    """Values of one measure from the whole."""
     name = item.measure.name
     grids.inputs[name] = whole.images
     grids.fill(name, lambda p, q: item.measure.of_moments(whole.pair(p, q)))
+
+
+def _read_intervals(measures: list[Measure], parts: list[Moments], grids: _Grids) -> None:
+    """Intervals of matched layers from random halves of the parts, which all measures share."""
     if grids.layers[0] != grids.layers[1] or len(parts) < 8:
         return
     random = np.random.default_rng(0)
-    intervals = grids.intervals.setdefault(name, {})
     chosen = [random.permutation(len(parts))[: len(parts) // 2] for _ in range(40)]
+    for measure in measures:
+        grids.intervals.setdefault(measure.name, {})
     for i, layer in enumerate(grids.layers[0]):
-        if np.isnan(grids.values[name][i, i]):
+        values = {m.name: float(grids.values[m.name][i, i]) for m in measures}
+        defined = [m for m in measures if not np.isnan(values[m.name])]
+        if not defined:
             continue
         first = parts[0].pair(layer, layer).xy
         pairs = [part.pair(layer, layer).about(first.origin_x, first.origin_y) for part in parts]
-        halves = []
+        halves: dict[str, list[float]] = {m.name: [] for m in defined}
         for half in chosen:
             total = pairs[half[0]]
             for j in half[1:]:
                 total = total + pairs[j]
-            halves.append(item.measure.of_moments(total))
-        intervals[layer] = half_sample_interval(float(grids.values[name][i, i]), halves)
+            for measure in defined:
+                halves[measure.name].append(measure.of_moments(total))
+        for name, found in halves.items():
+            grids.intervals[name][layer] = half_sample_interval(values[name], found)
 
 
 def _paired(

@@ -115,9 +115,10 @@ def _second(m: PairMoments, centre: bool) -> tuple[Tensor, Tensor, Tensor]:
     Centring leaves rounding of about 1e-32 of the squared norm on a constant channel; it must not pass for
     signal.
     """
-    raw = (m.xx.raw().xy, m.yy.raw().xy, m.xy.raw().xy)
-    xx, yy, xy = (m.xx.centred().xy, m.yy.centred().xy, m.xy.centred().xy) if centre else raw
-    live_x, live_y = (s.diagonal() > 1e-24 * r.diagonal() for s, r in ((xx, raw[0]), (yy, raw[1])))
+    raw_x, raw_y = m.xx.second(centre=False), m.yy.second(centre=False)
+    xx, yy = (m.xx.second(centre=True), m.yy.second(centre=True)) if centre else (raw_x, raw_y)
+    xy = m.xy.second(centre=centre)
+    live_x, live_y = (s.diagonal() > 1e-24 * r.diagonal() for s, r in ((xx, raw_x), (yy, raw_y)))
     for live, side in ((live_x, "first"), (live_y, "second")):
         if not live.any():
             raise constant_features(side)

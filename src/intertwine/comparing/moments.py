@@ -92,13 +92,14 @@ class Cross:
             + ee * norm_y,
         )
 
+    def second(self, *, centre: bool) -> Tensor:
+        """X'Y about the means or of the features as they came; the debiased CKA alone reads more."""
+        e, d = (-self.sum_x / self.n, -self.sum_y / self.n) if centre else (self.origin_x, self.origin_y)
+        return self.xy + torch.outer(self.sum_x, d) + torch.outer(e, self.sum_y + self.n * d)
+
     def centred(self) -> Cross:
         """About the means: `xy` is then the cross-covariance times n."""
         return self.about(self.origin_x + self.sum_x / self.n, self.origin_y + self.sum_y / self.n)
-
-    def raw(self) -> Cross:
-        """About zero: `xy` is then X'Y of the features as they came."""
-        return self.about(torch.zeros_like(self.origin_x), torch.zeros_like(self.origin_y))
 
     def __add__(self, other: Cross) -> Cross:
         if self.xy.shape != other.xy.shape:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -51,18 +53,32 @@ def train(
     for given, kind in ((recipe, Recipe), (data, Splits | str), (model, nn.Module | str)):
         if not isinstance(given, kind):
             raise TypeError(f"the argument {given!r:.60} of train is neither a name nor a {kind}")
-    if threads is not None:
-        torch.set_num_threads(threads)
-    if isinstance(data, str):
-        data = _splits(data, train_data, recipe, train_limit, normalize, size, memory)
-    elif train_data is not None:
-        raise InputError("Splits hold their training data", do="give data by name, or leave out train_data")
-    name = name or (model if isinstance(model, str) else "")
-    built = build_model(model, data, seed=seed, classes=classes) if isinstance(model, str) else model
-    return run_loop(
-        built, data, recipe, out, seed=seed, name=name, device=device, devices=devices,
-        listener=listener, save_seconds=save_seconds,
-    )  # fmt: skip
+    with _threads(threads):
+        if isinstance(data, str):
+            data = _splits(data, train_data, recipe, train_limit, normalize, size, memory)
+        elif train_data is not None:
+            raise InputError(
+                "Splits hold their training data", do="give data by name, or leave out train_data"
+            )
+        name = name or (model if isinstance(model, str) else "")
+        built = build_model(model, data, seed=seed, classes=classes) if isinstance(model, str) else model
+        return run_loop(
+            built, data, recipe, out, seed=seed, name=name, device=device, devices=devices,
+            listener=listener, save_seconds=save_seconds,
+        )  # fmt: skip
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """So many threads of torch inside; the caller's number comes back, whatever happens."""
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)
 
 
 def _splits(
