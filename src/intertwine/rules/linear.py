@@ -36,6 +36,7 @@ def linear(ctx: Context, x: Value, weight: Value, bias: Value | None = None) -> 
 )  # fmt: skip
 def matmul(ctx: Context, a: Value, b: Value) -> Value:
     """sum_k a[..., n, k] b[..., k, m]: contracted channels cancel, batch dimensions move together."""
+    ctx.linear_weight(b)
     n = "y" if len(a.dims) > 1 else ""
     m = "z" if len(b.dims) > 1 else ""
     rank = max(len(a.dims), len(b.dims)) - 2

@@ -93,6 +93,13 @@ class Context(Algebra):
         """
         return False
 
+    def transposed(self, matrix: Value) -> Value:
+        """A matrix with its two dimensions exchanged; that of a weight is known as such."""
+        return matrix.permuted([1, 0])
+
+    def linear_weight(self, matrix: Value) -> None:
+        """Remember that x @ W.T uses W as a linear layer does, if `matrix` is the transpose of a weight."""
+
     def grouped_weight(self, weight: Value, groups: int) -> Value:
         """A weight (groups * o, i, ...) as (groups, o, i, ...), whose i may depend on the group."""
         return self.reshape(weight, (groups, weight.shape[0] // groups, *weight.shape[1:]))

@@ -37,7 +37,8 @@ def reinterpret(ctx: Context, x: Value, *args: Any) -> Value:
 @rule("permute.default", carries=True, moments=moments.permute)
 def permute(ctx: Context, x: Value, dims: Sequence[int]) -> Value:
     """Dimensions in another order."""
-    return x.permuted([d % len(x.dims) for d in dims])
+    order = [d % len(x.dims) for d in dims]
+    return ctx.transposed(x) if order == [1, 0] else x.permuted(order)
 
 
 @rule("transpose.int", carries=True, moments=moments.transpose)
@@ -46,7 +47,7 @@ def transpose(ctx: Context, x: Value, a: int, b: int) -> Value:
     order = list(range(len(x.dims)))
     a, b = a % len(order), b % len(order)
     order[a], order[b] = order[b], order[a]
-    return x.permuted(order)
+    return ctx.transposed(x) if order == [1, 0] else x.permuted(order)
 
 
 @rule("t.default", carries=True)

@@ -60,6 +60,7 @@ class GraphContext(Context):
         super().__init__(result.ledger)
         self.result = result
         self._weight_of: dict[int, str] = {}
+        self._transposes: dict[int, tuple[str, Value]] = {}  # held: an id is free again when its owner is gone
         self._users: dict[str, list[fx.Node]] = {}
         self._grouped: dict[tuple[str, int], Value] = {}
         self.literals: dict[fx.Node, np.ndarray] = {}
@@ -88,6 +89,20 @@ class GraphContext(Context):
         if not shift:
             return True
         return self._only_normalizes(name) and self.result.shifts.setdefault(name, shift) == shift
+
+    def transposed(self, matrix: Value) -> Value:
+        """See `Context.transposed`."""
+        out, name = super().transposed(matrix), self._weight_of.get(id(matrix))
+        if name is not None:
+            self._transposes[id(out)] = (name, out)
+        return out
+
+    def linear_weight(self, matrix: Value) -> None:
+        """See `Context.linear_weight`."""
+        name, _ = self._transposes.get(id(matrix), (None, None))
+        if name is not None:
+            self.result.roles.setdefault((name, 0), "out")
+            self.result.roles.setdefault((name, 1), "in")
 
     def _only_normalizes(self, name: str) -> bool:
         return all(facts(user).statistics is not None for user in self._users[name])
