@@ -60,7 +60,7 @@ class GraphContext(Context):
         super().__init__(result.ledger)
         self.result = result
         self._weight_of: dict[int, str] = {}
-        self._transposes: dict[int, tuple[str, Value]] = {}  # held: an id is free again when its owner is gone
+        self._transposes: dict[int, tuple[str, Value]] = {}  # held, so that ids stay theirs
         self._users: dict[str, list[fx.Node]] = {}
         self._grouped: dict[tuple[str, int], Value] = {}
         self.literals: dict[fx.Node, np.ndarray] = {}
