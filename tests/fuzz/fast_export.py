@@ -83,24 +83,34 @@ def _export_once(
         return _whole(model, args, kwargs, **more)
     if not _kept:
         _kept.append(exported_program._split_decomp_table_to_cia_and_python_decomp({})[0])
-    with _exchange(_kept[0]):
-        return _Decomposed(_trace._export(model, args, kwargs, strict=False, pre_dispatch=False))
+    try:
+        with _exchange(_kept[0]), _plainly():
+            return _Decomposed(_trace._export(model, args, kwargs, strict=False, pre_dispatch=False))
+    except Exception:  # programs that were exported before trace no second time; and errors are torch's own
+        return _whole(model, args, kwargs, **more)
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """No stack is written down, and random ops stay whole. Programs that are saved need their stacks."""
+    tracker = decompositions_for_rng.PhiloxStateTracker
+    silent, reset = fx.config.do_not_emit_stack_traces, tracker.reset
+    fx.config.do_not_emit_stack_traces, tracker.reset = True, lambda: None
+    try:
+        yield
+    finally:
+        fx.config.do_not_emit_stack_traces, tracker.reset = silent, reset
 
 
 @contextmanager
 def in_one_go() -> Iterator[None]:
-    """Every export here is traced once, and no stack is written down."""
-    tracker = decompositions_for_rng.PhiloxStateTracker
-    whole, reset = torch.export.export, tracker.reset
-    reset()
-    torch.export.export = _export_once
-    tracker.reset = lambda: None  # random ops stay whole
-    silent, fx.config.do_not_emit_stack_traces = fx.config.do_not_emit_stack_traces, True
+    """Every export of ours in here is traced once."""
+    decompositions_for_rng.PhiloxStateTracker.reset()
+    before, torch.export.export = torch.export.export, _export_once
     try:
         yield
     finally:
-        torch.export.export, tracker.reset = whole, reset
-        fx.config.do_not_emit_stack_traces = silent
+        torch.export.export = before
 
 
 def install() -> None:
@@ -112,18 +122,21 @@ def install() -> None:
 @contextmanager
 def torchs_own() -> Iterator[None]:
     """Inside, every export is torch's own, wherever this stands."""
-    once, silent = torch.export.export, fx.config.do_not_emit_stack_traces
-    collect = exported_program._collect_all_valid_cia_ops
-    override = exported_program._override_composite_implicit_decomp
-    torch.export.export, fx.config.do_not_emit_stack_traces = _whole, False
-    exported_program._collect_all_valid_cia_ops = _collect
-    exported_program._override_composite_implicit_decomp = _override
+    before, torch.export.export = torch.export.export, _whole
+    tables = exported_program._collect_all_valid_cia_ops, exported_program._override_composite_implicit_decomp
+    remove()
     try:
         yield
     finally:
-        torch.export.export, fx.config.do_not_emit_stack_traces = once, silent
-        exported_program._collect_all_valid_cia_ops = collect
-        exported_program._override_composite_implicit_decomp = override
+        torch.export.export = before
+        exported_program._collect_all_valid_cia_ops = tables[0]
+        exported_program._override_composite_implicit_decomp = tables[1]
+
+
+def remove() -> None:
+    """Back to torch's own tables."""
+    exported_program._collect_all_valid_cia_ops = _collect
+    exported_program._override_composite_implicit_decomp = _override
 
 
 __all__ = ["in_one_go", "install", "torchs_own"]
