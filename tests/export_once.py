@@ -78,6 +78,8 @@ def _remembered(export: Callable[..., Any]) -> Callable[..., Any]:
             while len(exported) >= KEPT:
                 exported.pop(next(iter(exported)))
             found = export(model, args, kwargs, **more)
+            if not hasattr(found, "program"):  # torch's own, where one go does not do
+                return found
             found.program._state_dict, found.program._example_inputs = {}, None  # the weights of one model
             exported[key] = found, _code(model)  # kept: so their ids stay theirs
         return exported[key][0]

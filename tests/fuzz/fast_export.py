@@ -91,35 +91,45 @@ def _export_once(
 ) -> Any:
     if more != {"strict": False}:  # asked for by someone else: an exporter, a test that saves a program
         return _whole(model, args, kwargs, **more)
-    with _exchange(_composite()):
-        program = _trace._export(model, args, kwargs, strict=False, pre_dispatch=False)
-        copy_literals(program.graph)
-        return _Decomposed(program)
+    try:
+        with _exchange(_composite()), _plainly():
+            program = _trace._export(model, args, kwargs, strict=False, pre_dispatch=False)
+            copy_literals(program.graph)
+            return _Decomposed(program)
+    except Exception:  # programs that were exported before trace no second time; and errors are torch's own
+        return _whole(model, args, kwargs, **more)
 
 
 def _export_in_one_pass(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, **more: Any
 ) -> Any:
     if not kwargs and more == {"strict": False}:
-        with suppress(Exception), _exchange(_composite()):  # torch's own way tells what is wrong with a model
+        with suppress(Exception), _exchange(_composite()), _plainly():  # torch's own way says what is wrong
             return trace_in_one_pass(model, args)
     return _export_once(model, args, kwargs, **more)
 
 
 @contextmanager
-def in_one_go(export: Callable[..., Any] = _export_once) -> Iterator[None]:
-    """Every export here is traced once, and no stack is written down."""
+def _plainly() -> Iterator[None]:
+    """No stack is written down, and random ops stay whole. Programs that are saved need their stacks."""
     tracker = decompositions_for_rng.PhiloxStateTracker
-    whole, reset = torch.export.export, tracker.reset
-    reset()
-    torch.export.export = export
-    tracker.reset = lambda: None  # random ops stay whole
-    silent, fx.config.do_not_emit_stack_traces = fx.config.do_not_emit_stack_traces, True
+    silent, reset = fx.config.do_not_emit_stack_traces, tracker.reset
+    fx.config.do_not_emit_stack_traces, tracker.reset = True, lambda: None
     try:
         yield
     finally:
-        torch.export.export, tracker.reset = whole, reset
-        fx.config.do_not_emit_stack_traces = silent
+        fx.config.do_not_emit_stack_traces, tracker.reset = silent, reset
+
+
+@contextmanager
+def in_one_go(export: Callable[..., Any] = _export_once) -> Iterator[None]:
+    """Every export of ours in here is traced once."""
+    decompositions_for_rng.PhiloxStateTracker.reset()
+    before, torch.export.export = torch.export.export, export
+    try:
+        yield
+    finally:
+        torch.export.export = before
 
 
 def in_one_pass() -> AbstractContextManager[None]:
@@ -136,18 +146,21 @@ def install() -> None:
 @contextmanager
 def torchs_own() -> Iterator[None]:
     """Inside, every export is torch's own, wherever this stands."""
-    once, silent = torch.export.export, fx.config.do_not_emit_stack_traces
-    collect = exported_program._collect_all_valid_cia_ops
-    override = exported_program._override_composite_implicit_decomp
-    torch.export.export, fx.config.do_not_emit_stack_traces = _whole, False
-    exported_program._collect_all_valid_cia_ops = _collect
-    exported_program._override_composite_implicit_decomp = _override
+    before, torch.export.export = torch.export.export, _whole
+    tables = exported_program._collect_all_valid_cia_ops, exported_program._override_composite_implicit_decomp
+    remove()
     try:
         yield
     finally:
-        torch.export.export, fx.config.do_not_emit_stack_traces = once, silent
-        exported_program._collect_all_valid_cia_ops = collect
-        exported_program._override_composite_implicit_decomp = override
+        torch.export.export = before
+        exported_program._collect_all_valid_cia_ops = tables[0]
+        exported_program._override_composite_implicit_decomp = tables[1]
+
+
+def remove() -> None:
+    """Back to torch's own tables."""
+    exported_program._collect_all_valid_cia_ops = _collect
+    exported_program._override_composite_implicit_decomp = _override
 
 
 __all__ = ["in_one_go", "in_one_pass", "install", "torchs_own"]

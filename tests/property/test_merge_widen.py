@@ -20,7 +20,7 @@ from repeats import examples
 
 # The rescaled case holds the plain one in it; both, where that is cheap.
 CHEAP = ["mlp", "lenet5", "digits-vgg"]
-NETS = ["myrtle-plain", "tiny10", "resnet20", "resnet20-pad", "vit48", "convnext-cifar", "mobilenetv2"]
+NETS = ["myrtle-plain", "tiny10", "resnet20", "resnet20-pad", "vit48", "convnext-cifar"]
 # The same blocks in nets of others.
 LARGE = [
     ("torchvision:resnet18", True),
@@ -88,8 +88,10 @@ def test_zoo_as_it_is(name: str, rescale: bool) -> None:
     check(f"zoo:{name}", 0, rescale)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(("spec", "rescale"), LARGE)
+@pytest.mark.parametrize(
+    ("spec", "rescale"),
+    [pytest.param(*row, marks=() if "mobilenet" in row[0] else pytest.mark.nightly) for row in LARGE],
+)
 def test_large(spec: str, rescale: bool) -> None:
     if importlib.util.find_spec(spec.split(":")[0]) is None:
         pytest.skip("needs the extra vision")

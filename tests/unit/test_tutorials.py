@@ -18,13 +18,6 @@ pytestmark = pytest.mark.filterwarnings(  # sockets of jupyter_client that are c
 )
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "docs/tutorials").glob("*.ipynb"))
-EXPORT_ONCE = f"""
-import sys
-sys.path.insert(0, {str(ROOT / "tests")!r})
-from export_once import exporting_once
-sys.exporting = exporting_once()  # `%reset` leaves it alone
-sys.exporting.__enter__()
-"""
 EXTRAS = {"huggingface": "transformers", "sweep": "ray"}
 
 
@@ -34,7 +27,6 @@ def kernel() -> Iterator[object]:
     running, client = manager.start_new_kernel(
         kernel_name="python3", env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "RAY_worker_niceness": "0"}
     )
-    client.execute_interactive(EXPORT_ONCE, silent=True)
     client.stop_channels()
     yield running
     running.shutdown_kernel(now=True)
