@@ -136,15 +136,18 @@ class _Side:
 def best_from(pick: np.ndarray, moment: np.ndarray, regular: np.ndarray, measured: bool) -> np.ndarray:
     """T = (M C M^T)^-1 M C with C regularised; iterated where C was measured, so that what is exact stays so.
 
-    pick: M, or the numbers of the channels that are kept. Each round takes the error in a direction of
-    variance s down by ridge / (s + ridge).
+    pick: M, or the numbers of the channels that are kept: those are given by themselves, T_KK = I, and only
+    the others are solved for. Each round takes the error in a direction of variance s down by
+    ridge / (s + ridge).
     """
 
     def both(c: np.ndarray) -> tuple[Tensor, Tensor]:
-        rows = c[pick] if pick.ndim == 1 else pick @ c
-        own = rows[:, pick] if pick.ndim == 1 else rows @ pick.T
-        return torch.from_numpy(rows), torch.from_numpy(np.ascontiguousarray(own))
+        if pick.ndim == 1:
+            return torch.from_numpy(c[np.ix_(pick, gone)]), torch.from_numpy(c[np.ix_(pick, pick)])
+        rows = pick @ c
+        return torch.from_numpy(rows), torch.from_numpy(rows @ pick.T)
 
+    gone = np.setdiff1d(np.arange(len(moment)), pick) if pick.ndim == 1 else np.arange(len(moment))
     new, own = both(regular)
     factor = torch.linalg.cholesky(own)
     matrix = torch.cholesky_solve(new, factor)
@@ -152,7 +155,11 @@ def best_from(pick: np.ndarray, moment: np.ndarray, regular: np.ndarray, measure
         wanted, own = both(moment)
         for _ in range(ROUNDS):
             matrix = matrix + torch.cholesky_solve(wanted - own @ matrix, factor)
-    out: np.ndarray = matrix.numpy()
+    if pick.ndim > 1:
+        return np.asarray(matrix.numpy())
+    out = np.zeros((len(pick), len(moment)))
+    out[np.arange(len(pick)), pick] = 1.0
+    out[:, gone] = matrix.numpy()
     return out
 
 

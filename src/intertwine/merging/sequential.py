@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from intertwine.errors import InputError
 from intertwine.graph.export import eval_copy
 from intertwine.merging.budget import Sizes, fit_budget
-from intertwine.merging.contractions import Call, first_rows, real_rows
+from intertwine.merging.contractions import Call, first_rows, real_rows, trimmed
 from intertwine.merging.eliminate import make_up
 from intertwine.merging.heads import make_up_heads, plan_heads
 from intertwine.merging.limits import find_units, matches
@@ -36,7 +36,7 @@ from intertwine.merging.trial import Narrowing
 if TYPE_CHECKING:
     from intertwine.merging.decide import Planner
 
-TRIAL = 16  # rows that say how much of the output an axis is worth
+TRIAL, TOKENS = 16, 1024  # inputs, and their tokens at most, that say how much of the output an axis is worth
 NOTHING = 1e-9  # relative error of an axis below which its duplicates are exact
 KINDS = (CHANNELS, HEADS, RANK, STREAM)
 
@@ -54,8 +54,13 @@ def fitted(planner: Planner, plan: MergePlan) -> MergePlan:
     plan = replace(plan, axes=tuple(_made_up(planner, a) for a in plan.axes))
     if not plan.merges:
         return plan
-    weights = refit(apply_merge(planner.model, plan), planner.model, plan, planner.calibration)
-    return replace(plan, weights=weights)
+    shapes = {name: tuple(p.shape) for name, p in planner.model.named_parameters()}
+    small = apply_merge(planner.model, plan)
+    weights = refit(small, plan, planner.calibration, planner.observed.outputs, shapes)
+    better = replace(plan, weights=weights)
+    outputs = _Outputs.of(planner)
+    # Every weight is fitted to what it gave, which need not be best for what the model gives.
+    return better if outputs.error(apply_merge(planner.model, better)) <= outputs.error(small) else plan
 
 
 def weigh(planner: Planner) -> MergePlan:
@@ -77,7 +82,7 @@ def weigh(planner: Planner) -> MergePlan:
     if HEADS in kinds:  # before linear axes: what makes up for heads is in the basis that they had
         heads = _asked(planner, plan_heads(planner.symmetry, planner.weights, planner.measured))
         axes += _running(planner, trial, heads)
-    outputs = _Outputs(planner.model, first_rows(planner.calibration, TRIAL, 1))
+    outputs = _Outputs.of(planner)
     weighed = tuple(_weighed(planner, axis, outputs) for axis in (*axes, *turned))
     return replace(planner.blank(), axes=weighed)
 
@@ -99,8 +104,7 @@ def _running(planner: Planner, trial: Narrowing, plans: list[AxisPlan]) -> list[
     """The axes that the forward can narrow; those that it keeps at one width are joined."""
     good: list[AxisPlan] = []
     waiting: list[AxisPlan] = []
-    for plan in plans:
-        fitting = trial.fitted(plan)
+    for plan, fitting in zip(plans, trial.fitted_alone(plans), strict=True):
         (good if fitting is not None else waiting).append(fitting or plan)
     while waiting:
         plan = waiting.pop(0)
@@ -144,6 +148,12 @@ class _Outputs:
 
     What comes of padding is read by nobody, and may be far off: tokens that fill up are not measured.
     """
+
+    @classmethod
+    def of(cls, planner: Planner) -> _Outputs:
+        """On the first inputs that the planner measures on."""
+        few = first_rows(first_rows(planner.calibration, TRIAL, 1), TOKENS)
+        return cls(planner.model, trimmed(few))
 
     def __init__(self, model: nn.Module, call: Call) -> None:
         self.call = call
