@@ -2,7 +2,7 @@
 
 1. Moments of what every weight reads, on `data` or on inputs that need none (`calibration`).
 2. For every axis what each width costs there: channels of an MLP and heads by elimination, linear axes and
-   the stream by their spectra (`spectral`).
+   the stream by their spectra (`spectral`), experts by running without them (`experts`).
 3. One run an axis, cut by a quarter, says how much of the *output* that costs, on rows that are no padding:
    relative errors of different kinds become comparable.
 4. The cuts with the least cost for each parameter (or FLOP) saved, until the budget is met.
@@ -23,10 +23,11 @@ from intertwine.graph.export import eval_copy
 from intertwine.merging.budget import Sizes, fit_budget
 from intertwine.merging.contractions import Call, first_rows, real_rows, trimmed
 from intertwine.merging.eliminate import make_up
+from intertwine.merging.experts import plan_experts
 from intertwine.merging.heads import make_up_heads, plan_heads
 from intertwine.merging.limits import find_units, matches
 from intertwine.merging.places import is_large
-from intertwine.merging.plan import CHANNELS, HEADS, RANK, STREAM, AxisPlan, MergePlan
+from intertwine.merging.plan import CHANNELS, EXPERTS, HEADS, RANK, STREAM, AxisPlan, MergePlan
 from intertwine.merging.refit import refit
 from intertwine.merging.rigid import floating
 from intertwine.merging.shrink import apply_merge
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 TRIAL, TOKENS = 16, 1024  # inputs, and their tokens at most, that say how much of the output an axis is worth
 NOTHING = 1e-9  # relative error of an axis below which its duplicates are exact
-KINDS = (CHANNELS, HEADS, RANK, STREAM)
+KINDS = (CHANNELS, HEADS, RANK, STREAM, EXPERTS)
 
 
 def plan_sequential(planner: Planner, share: float, what: str) -> MergePlan:
@@ -83,14 +84,18 @@ def weigh(planner: Planner) -> MergePlan:
         heads = _asked(planner, plan_heads(planner.symmetry, planner.weights, planner.measured))
         axes += _running(planner, trial, heads)
     outputs = _Outputs.of(planner)
-    weighed = tuple(_weighed(planner, axis, outputs) for axis in (*axes, *turned))
-    return replace(planner.blank(), axes=weighed)
+    weighed = [_weighed(planner, axis, outputs) for axis in (*axes, *turned)]
+    if EXPERTS in kinds:
+        mixtures, rigid = plan_experts(planner.symmetry, trial, planner.model, outputs.error)
+        weighed += _asked(planner, mixtures)
+        planner.rigid |= rigid
+    return replace(planner.blank(), axes=tuple(weighed))
 
 
 def _made_up(planner: Planner, axis: AxisPlan) -> AxisPlan:
     if axis.kind == HEADS:
         return make_up_heads(axis, planner.measured)
-    return axis if axis.turns else make_up(axis, planner.readings[axis.name])
+    return axis if axis.turns or axis.kind == EXPERTS else make_up(axis, planner.readings[axis.name])
 
 
 def _asked(planner: Planner, plans: list[AxisPlan]) -> list[AxisPlan]:

@@ -49,13 +49,13 @@ class Narrowing:
         """
         if plans[0].size < 2:
             return None
-        kind, numbers = self._kind(plans), self._numbers(plans)
+        kind, numbers = self._kind(plans), self.numbers(plans)
         if kind in self.known:
             plan = self._guess(plans)
             if plan is None or self._runs(plan):
                 return plan
         for scaled in (False, True):
-            for attributes in _subsets(numbers):
+            for attributes in subsets(numbers):
                 plan = _plan(plans, scaled, attributes)
                 if self._runs(plan):
                     plan = self._fewest(plan)
@@ -84,7 +84,7 @@ class Narrowing:
         if found is None:
             return None
         scaled, names = found
-        attributes = tuple(n for n in self._numbers(plans) if (_alike(n[0]), n[1]) in names)
+        attributes = tuple(n for n in self.numbers(plans) if (_alike(n[0]), n[1]) in names)
         return _plan(plans, scaled, attributes)
 
     def _fewest(self, plan: AxisPlan) -> AxisPlan:
@@ -95,7 +95,7 @@ class Narrowing:
                 plan = fewer
         return plan
 
-    def _numbers(self, plans: Sequence[AxisPlan]) -> Numbers:
+    def numbers(self, plans: Sequence[AxisPlan]) -> Numbers:
         """Whole numbers of the modules around the axis that equal its width, or its part of a dimension."""
         size = plans[0].size
         copies = {len(p.where[0]) for plan in plans for p in plan.places if p.where is not None}
@@ -140,7 +140,7 @@ def _alike(name: str) -> str:
     return re.sub(r"\d+", "*", name)
 
 
-def _subsets(numbers: Numbers) -> list[Numbers]:
+def subsets(numbers: Numbers) -> list[Numbers]:
     """None, all, then fewer and fewer."""
     few = numbers[:MOST]
     inner = [c for k in range(len(few) - 1, 0, -1) for c in combinations(few, k)]
