@@ -70,11 +70,19 @@ class Grams:
         version = 0 if inputs.is_inference() else inputs._version
         known = storage(inputs), inputs.storage_offset(), inputs.shape, inputs.stride(), version
         if self._sums is None or self._known != known:
-            rows = inputs if kept is None else inputs[kept]
-            first = rows.sum(0, dtype=torch.float64).cpu()
-            self._sums = first, (rows.T @ rows).to("cpu", torch.float64)
+            self._sums = _sums(inputs if kept is None else inputs[kept])
             self._read, self._known = inputs, known
         return self._sums
+
+
+def _sums(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """sum x and sum x x^T; what varies is multiplied without its mean, which would drown it in rounding."""
+    first = rows.sum(0, dtype=torch.float64)
+    middle = (first / max(1, len(rows))).to(rows.dtype)
+    centred = rows - middle
+    varying, first, middle = (t.to("cpu", torch.float64) for t in (centred.T @ centred, first, middle))
+    cross = torch.outer(first, middle)
+    return first, varying + cross + cross.T - len(rows) * torch.outer(middle, middle)
 
 
 class Collector:

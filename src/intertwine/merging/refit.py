@@ -25,6 +25,7 @@ from intertwine.merging.combine import turned
 from intertwine.merging.contractions import Call, Contraction, Watch, aten, real_rows, storage
 from intertwine.merging.measured import Collector, Grams, Seen
 from intertwine.merging.plan import MergePlan
+from intertwine.merging.positive import regular_factor
 from intertwine.merging.shrink import find_dropped
 
 RIDGE = 1e-3  # of the mean square of the inputs, for as many rows as inputs; less for more
@@ -212,9 +213,10 @@ class _LeastSquares:
         gram = second
         if bias:
             column = first[:, None]
-            gram = torch.cat([torch.cat([second, column], 1), torch.cat([column.T, column.new_full((1, 1), rows)], 1)])
+            corner = column.new_full((1, 1), rows)
+            gram = torch.cat([torch.cat([second, column], 1), torch.cat([column.T, corner], 1)])
         weight = self.ridge * min(1.0, len(gram) / rows) * gram.diagonal().mean().clamp_min(1e-300)
-        return gram, torch.linalg.cholesky(gram + weight * torch.eye(len(gram)).to(gram))
+        return gram, regular_factor(gram, float(weight))[1]
 
 
 def _mapped(wanted: Tensor, shape: tuple[int, ...], c: Contraction, plan: MergePlan) -> Tensor | None:
