@@ -36,7 +36,7 @@ GREEDY = 16  # experts up to which all are tried again after each that goes
 
 @dataclass(frozen=True)
 class Mixture:
-    """So many experts. router: the weight that gives their scores; weights: all whose first dimension they are."""
+    """So many experts. router: what gives their scores; weights: all whose first dimension they are."""
 
     router: str
     size: int
@@ -153,7 +153,7 @@ def _order(mixture: Mixture, model: nn.Module, error: Callable[[nn.Module], floa
 
 
 def _fitting(plan: AxisPlan, mixture: Mixture, trial: Narrowing) -> AxisPlan | None:
-    """The plan with the numbers that hold how many experts there are, and no further than the forward goes."""
+    """The plan with the numbers that hold how many experts there are, as far as the forward goes."""
     none, *some = subsets(trial.numbers([plan]))
     for numbers in (*some, none):  # all of them rather than none
         tried = replace(plan, attributes=numbers)

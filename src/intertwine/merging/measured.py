@@ -58,7 +58,7 @@ def measure(model: nn.Module, data: Iterable[Any]) -> dict[str, Seen]:
 
 
 class Grams:
-    """Sums over the rows of x and of x x^T, computed once for all weights that read one value (q, k and v)."""
+    """Sums over the rows of x and x x^T, computed once for all weights that read one value (q, k and v)."""
 
     def __init__(self) -> None:
         self._read: Tensor | None = None  # held, so that its memory is not another value's

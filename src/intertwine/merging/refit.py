@@ -108,7 +108,7 @@ def _adds(func: Any) -> bool:
 
 @dataclass(eq=False)
 class Observed:
-    """What a model reads and gives on a call: moments by weight, and the outputs that others are fitted to."""
+    """What a model reads and gives on a call: moments by weight, and outputs that others are fitted to."""
 
     seen: dict[str, Seen]
     outputs: dict[str, OutputBefore]
@@ -149,7 +149,7 @@ def refit(
 ) -> dict[str, np.ndarray]:
     """The weights and biases of the smaller model that change, by name.
 
-    call: all of the data at once; targets: what the original's weights give on it (`observe`), shapes: theirs.
+    call: all data at once; targets: what the original's weights give on it (`observe`); shapes: theirs.
     """
     copied = eval_copy(small)
     state, fitted, solve = dict(copied.named_parameters()), set[str](), _LeastSquares(ridge)

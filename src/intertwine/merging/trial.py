@@ -65,7 +65,7 @@ class Narrowing:
         return None
 
     def fitted_alone(self, plans: Sequence[AxisPlan]) -> list[AxisPlan | None]:
-        """`fitted` of every plan by itself; layers of a kind that is known are narrowed in one run together."""
+        """`fitted` of every plan by itself; layers of a known kind are narrowed in one run together."""
         first = {self._kind([p]): p for p in reversed(plans) if p.size > 1}
         found = {id(p): self.fitted(p) for p in first.values()}
         rest = [p for p in plans if id(p) not in found]
@@ -117,7 +117,7 @@ class Narrowing:
         return tuple(found)
 
     def _runs(self, *plans: AxisPlan) -> bool:
-        """Whether the model runs with each of them cut by one, and gives what its graph gives without that."""
+        """Whether the model runs with each of them cut by one, and gives what its graph does without that."""
         cut = MergePlan(tuple(plan.first(1) for plan in plans))
         plain = dict(self.weights)
         for turn in (turn for plan in plans for turn in plan.turns):
