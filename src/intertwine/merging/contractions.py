@@ -201,4 +201,5 @@ def trimmed(call: Call) -> Call:
         long = isinstance(x, Tensor) and x.dim() > 1 and x.shape[:2] == mask.shape
         return x[:, :length] if long else x
 
-    return tuple(map(short, call[0])), {k: short(v) for k, v in call[1].items()}
+    named = {k: v if k.startswith("decoder") else short(v) for k, v in call[1].items()}
+    return tuple(map(short, call[0])), named

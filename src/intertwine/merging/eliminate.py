@@ -134,7 +134,7 @@ class _Side:
 
 
 def best_from(pick: np.ndarray, moment: np.ndarray, raised: np.ndarray, measured: bool) -> np.ndarray:
-    """T = (M C M^T)^-1 M C, C raised by a ridge; iterated where it was measured, so that what is exact stays so.
+    """T = (M C M^T)^-1 M C, C raised by a ridge; iterated where measured, so that what is exact stays so.
 
     pick: M, or the numbers of the channels that are kept: those are given by themselves, T_KK = I, and only
     the others are solved for. Each round takes the error in a direction of variance s down by
