@@ -135,14 +135,7 @@ def test_mixtral_loses_the_copy_of_an_expert() -> None:
         tensor[4] = tensor[1].clone()
     size = sum(p.numel() for p in model.parameters())
     expert = 16 + 3 * 16 * 24
-    result = merge(
-        model,
-        ids[:2],
-        kinds="experts",
-        method="sequential",
-        target_params=(size - expert) / size,
-        train_data=[ids],
-    )
+    result = merge(model, ids[:2], target_params=(size - expert) / size, train_data=[ids])
     small: Any = result.model
     assert small.model.layers[0].mlp.experts.num_experts == 4 == len(small.model.layers[0].mlp.gate.weight)
     assert result.parameters_after == size - expert
