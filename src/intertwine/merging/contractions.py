@@ -21,6 +21,7 @@ from intertwine.data.batches import Batches, arguments
 
 aten = torch.ops.aten
 MOST = 2**16  # rows that are held in memory at once
+BYTES = 4_000_000_000  # that the outputs of all weights may take on them
 
 
 @dataclass(eq=False)
@@ -150,11 +151,7 @@ def calls(data: Iterable[Any], like: Tensor) -> list[Call]:
 
 def first_rows(call: Call, most: int, length: int | None = None) -> Call:
     """The first inputs of a call: as many as have `most` tokens together (other inputs count as 64)."""
-    tensors = [x for x in (*call[0], *call[1].values()) if isinstance(x, Tensor) and x.dim()]
-    if length is None:
-        tokens = [x.shape[1] for x in tensors if x.dim() > 1 and not x.is_floating_point()]
-        length = tokens[0] if tokens else 64
-    count = max(1, most // max(1, length))
+    count = max(1, most // max(1, _tokens(call) if length is None else length))
 
     def first(x: Any) -> Any:
         return x[:count] if isinstance(x, Tensor) and x.dim() else x
@@ -162,9 +159,47 @@ def first_rows(call: Call, most: int, length: int | None = None) -> Call:
     return tuple(map(first, call[0])), {k: first(v) for k, v in call[1].items()}
 
 
-def real_rows(call: Call, count: int) -> Tensor | None:
-    """Which rows of a value are no padding, by the call's attention mask; None where it says nothing."""
+def _tokens(call: Call) -> int:
+    """How many tokens one input of a call has; 64 where it has none."""
+    tensors = [x for x in (*call[0], *call[1].values()) if isinstance(x, Tensor) and x.dim()]
+    tokens = [x.shape[1] for x in tensors if x.dim() > 1 and not x.is_floating_point()]
+    return int(tokens[0]) if tokens else 64
+
+
+def held_rows(model: nn.Module, call: Call) -> Call:
+    """The first inputs of a call on which the outputs of all weights can be held in memory at once."""
+    one, taken = first_rows(call, 1), 0
+
+    def count(c: Contraction) -> None:
+        nonlocal taken
+        taken += 0 if c.output is None else 2 * c.output.numel() * c.output.element_size()  # and its skip
+
+    with torch.no_grad(), Watch(model, count):
+        model(*one[0], **one[1])
+    return first_rows(call, min(MOST, BYTES * _tokens(call) // max(1, taken)))
+
+
+def real_rows(call: Call, count: int | None = None) -> Tensor | None:
+    """Which rows of a value are no padding, by the call's attention mask; None where it says nothing.
+
+    count: how many rows the value has; one of another form is not described by the mask.
+    """
     mask = call[1].get("attention_mask")
-    if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.numel() != count:
+    if not isinstance(mask, Tensor) or mask.dim() != 2 or (count is not None and mask.numel() != count):
         return None
     return mask.reshape(-1) != 0
+
+
+def trimmed(call: Call) -> Call:
+    """A call without the last columns in which every input is padding."""
+    mask = call[1].get("attention_mask")
+    if not isinstance(mask, Tensor) or mask.dim() != 2 or not bool((mask != 0).any()):
+        return call
+    length = int((mask != 0).any(0).nonzero().max()) + 1
+
+    def short(x: Any) -> Any:
+        long = isinstance(x, Tensor) and x.dim() > 1 and x.shape[:2] == mask.shape
+        return x[:, :length] if long else x
+
+    named = {k: v if k.startswith("decoder") else short(v) for k, v in call[1].items()}
+    return tuple(map(short, call[0])), named

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 from intertwine.checks import checked
 from intertwine.errors import InputError, WrongKind
-from intertwine.graph.export import check_values
+from intertwine.graph.export import check_values, eval_copy
 from intertwine.merging.budget import Sizes, fit_budget
 from intertwine.merging.calibration import DATA, WRITTEN, random_inputs
-from intertwine.merging.contractions import MOST, Call, calls, first_rows
+from intertwine.merging.contractions import Call, calls, held_rows, trimmed
 from intertwine.merging.eliminate import make_up
 from intertwine.merging.limits import Limits, find_units, hold
-from intertwine.merging.measured import Seen, measure, measure_calls
+from intertwine.merging.measured import Seen, measure
 from intertwine.merging.places import check_beta, find_axes, find_places, float64_weights, sums_first
 from intertwine.merging.plan import AxisPlan, MergePlan, PlacePlan
 from intertwine.merging.readers import Reading, find_readings, propagate_moments
-from intertwine.merging.refit import joined
+from intertwine.merging.refit import Observed, joined, observe
 from intertwine.merging.registry import Progress, all_parameters, find_method
 from intertwine.merging.rigid import Inputs, example_inputs, find_rigid
 from intertwine.orbit import GroupAction, State, double, find_gauge
@@ -179,19 +179,25 @@ class Planner:
     def calibration(self) -> Call:
         """All inputs to measure and fit on: the data, or inputs that need none."""
         on = self.options.get("calibrate") if self.options.method == "sequential" else DATA
-        if on != DATA:
-            return random_inputs(self.model, self.symmetry, writes=on == WRITTEN)
-        if self.data is None:
-            return random_inputs(self.model, self.symmetry)
-        given = calls(self.data, next(self.model.parameters()))
-        if not given:
-            raise InputError("there are no inputs to measure on", do="give some batches, or none at all")
-        return first_rows(joined(given), MOST)
+        if on != DATA or self.data is None:
+            writes = None if on == DATA else on == WRITTEN
+            made = random_inputs(self.model, self.symmetry, writes=writes)
+        else:
+            given = calls(self.data, next(self.model.parameters()))
+            if not given:
+                raise InputError("there are no inputs to measure on", do="give some batches, or none at all")
+            made = joined(given)
+        return trimmed(held_rows(eval_copy(self.model, share=True), made))
 
     @cached_property
     def measured(self) -> dict[str, Seen]:
         """What every weight reads on them."""
-        return measure_calls(self.model, [self.calibration])
+        return self.observed.seen
+
+    @cached_property
+    def observed(self) -> Observed:
+        """What every weight reads and gives on them, from one run."""
+        return observe(self.model, self.calibration)
 
     @cached_property
     def weighed(self) -> MergePlan:

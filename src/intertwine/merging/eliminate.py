@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from intertwine.merging.plan import AxisPlan, Merge, Reader
+from intertwine.merging.positive import regular
 from intertwine.merging.readers import Reading
 
 RIDGE = 1e-3  # of the mean variance: propagated moments are not to be trusted further
@@ -40,8 +41,7 @@ def _importance(reading: Reading, weights: Mapping[str, Tensor]) -> np.ndarray:
 
 def _regular(reading: Reading) -> np.ndarray:
     moment = reading.second_moment().numpy()
-    ridge = max(RIDGE * reading.doubt * float(np.trace(moment)) / len(moment), 1e-12)
-    return moment + ridge * np.eye(len(moment))
+    return regular(moment, max(RIDGE * reading.doubt * float(np.trace(moment)) / len(moment), 1e-12))
 
 
 def _inverse(moment: np.ndarray) -> np.ndarray:
@@ -133,26 +133,33 @@ class _Side:
         self.gram = self.gram[keep] + cross + cross.T
 
 
-def best_from(pick: np.ndarray, moment: np.ndarray, regular: np.ndarray, measured: bool) -> np.ndarray:
-    """T = (M C M^T)^-1 M C with C regularised; iterated where C was measured, so that what is exact stays so.
+def best_from(pick: np.ndarray, moment: np.ndarray, raised: np.ndarray, measured: bool) -> np.ndarray:
+    """T = (M C M^T)^-1 M C, C raised by a ridge; iterated where measured, so that what is exact stays so.
 
-    pick: M, or the numbers of the channels that are kept. Each round takes the error in a direction of
-    variance s down by ridge / (s + ridge).
+    pick: M, or the numbers of the channels that are kept: those are given by themselves, T_KK = I, and only
+    the others are solved for. Each round takes the error in a direction of variance s down by
+    ridge / (s + ridge).
     """
 
     def both(c: np.ndarray) -> tuple[Tensor, Tensor]:
-        rows = c[pick] if pick.ndim == 1 else pick @ c
-        own = rows[:, pick] if pick.ndim == 1 else rows @ pick.T
-        return torch.from_numpy(rows), torch.from_numpy(np.ascontiguousarray(own))
+        if pick.ndim == 1:
+            return torch.from_numpy(c[np.ix_(pick, gone)]), torch.from_numpy(c[np.ix_(pick, pick)])
+        rows = pick @ c
+        return torch.from_numpy(rows), torch.from_numpy(rows @ pick.T)
 
-    new, own = both(regular)
+    gone = np.setdiff1d(np.arange(len(moment)), pick) if pick.ndim == 1 else np.arange(len(moment))
+    new, own = both(raised)
     factor = torch.linalg.cholesky(own)
     matrix = torch.cholesky_solve(new, factor)
     if measured:
         wanted, own = both(moment)
         for _ in range(ROUNDS):
             matrix = matrix + torch.cholesky_solve(wanted - own @ matrix, factor)
-    out: np.ndarray = matrix.numpy()
+    if pick.ndim > 1:
+        return np.asarray(matrix.numpy())
+    out = np.zeros((len(pick), len(moment)))
+    out[np.arange(len(pick)), pick] = 1.0
+    out[:, gone] = matrix.numpy()
     return out
 
 

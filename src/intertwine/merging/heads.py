@@ -22,6 +22,7 @@ from intertwine.merging.eliminate import RIDGE, best_from
 from intertwine.merging.measured import Seen
 from intertwine.merging.places import Place, find_places
 from intertwine.merging.plan import HEADS, AxisPlan, Merge, PlacePlan, Reader
+from intertwine.merging.positive import regular
 from intertwine.symmetry import Symmetry
 
 
@@ -74,8 +75,7 @@ def _moment(place: Place, seen: Seen) -> np.ndarray:
 
 def _regular(moment: np.ndarray, rows: int) -> np.ndarray:
     ridge = RIDGE * min(1.0, len(moment) / rows) * float(np.trace(moment)) / len(moment)
-    out: np.ndarray = moment + max(ridge, 1e-12) * np.eye(len(moment))
-    return out
+    return regular(moment, max(ridge, 1e-12))
 
 
 class _Blocks:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.graph.export import eval_copy
-from intertwine.merging.contractions import Call, Contraction, Watch, calls, real_rows
+from intertwine.merging.contractions import Call, Contraction, Watch, calls, real_rows, storage
 
 
 @dataclass(eq=False)
@@ -57,29 +57,67 @@ def measure(model: nn.Module, data: Iterable[Any]) -> dict[str, Seen]:
     return measure_calls(model, calls(data, next(model.parameters())))
 
 
+class Grams:
+    """Sums over the rows of x and x x^T, computed once for all weights that read one value (q, k and v)."""
+
+    def __init__(self) -> None:
+        self._read: Tensor | None = None  # held, so that its memory is not another value's
+        self._known: tuple[Any, ...] = ()
+        self._sums: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, inputs: Tensor, kept: Tensor | None) -> tuple[Tensor, Tensor]:
+        """(inputs,) and (inputs, inputs) in float64, over the rows that are kept (None: all)."""
+        version = 0 if inputs.is_inference() else inputs._version
+        known = storage(inputs), inputs.storage_offset(), inputs.shape, inputs.stride(), version
+        if self._sums is None or self._known != known:
+            self._sums = _sums(inputs if kept is None else inputs[kept])
+            self._read, self._known = inputs, known
+        return self._sums
+
+
+def _sums(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """sum x and sum x x^T; what varies is multiplied without its mean, which would drown it in rounding."""
+    first = rows.sum(0, dtype=torch.float64)
+    middle = (first / max(1, len(rows))).to(rows.dtype)
+    centred = rows - middle
+    varying, first, middle = (t.to("cpu", torch.float64) for t in (centred.T @ centred, first, middle))
+    cross = torch.outer(first, middle)
+    return first, varying + cross + cross.T - len(rows) * torch.outer(middle, middle)
+
+
+class Collector:
+    """Adds up what every weight reads, contraction after contraction."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Seen] = {}
+        self._uses: dict[str, int] = {}
+        self._mask: Tensor | None = None
+        self._grams = Grams()
+
+    def begin(self, call: Call) -> None:
+        """Another call of the model."""
+        self._uses.clear()
+        self._mask = real_rows(call)
+
+    def __call__(self, c: Contraction) -> None:
+        """One product."""
+        kept = self._mask if self._mask is not None and len(c.inputs) == len(self._mask) else None
+        self._uses[c.weight] = self._uses.get(c.weight, 0) + 1
+        first, second = self._grams(c.inputs, kept)
+        count = len(c.inputs) if kept is None else int(kept.sum())
+        old = self.found.get(c.weight)
+        if old is None:
+            self.found[c.weight] = Seen(c.dim, c.bias, 1, count, first, second)
+        elif old.dim == c.dim and len(old.first) == len(first):
+            old.rows, old.first, old.second = old.rows + count, old.first + first, old.second + second
+            old.uses = max(old.uses, self._uses[c.weight])
+
+
 def measure_calls(model: nn.Module, given: Iterable[Call]) -> dict[str, Seen]:
     """The same on arguments of the model, by position and by name."""
-    copied = eval_copy(model, share=True)
-    found: dict[str, Seen] = {}
-    kept: Tensor | None = None
-    uses: dict[str, int] = {}
-
-    def collect(c: Contraction) -> None:
-        rows = c.inputs if kept is None or len(c.inputs) != len(kept) else c.inputs[kept]
-        uses[c.weight] = uses.get(c.weight, 0) + 1
-        first = rows.sum(0, dtype=torch.float64).cpu()
-        second = (rows.T @ rows).to("cpu", torch.float64)
-        old = found.get(c.weight)
-        if old is None:
-            found[c.weight] = Seen(c.dim, c.bias, 1, len(rows), first, second)
-        elif old.dim == c.dim and len(old.first) == len(first):
-            old.rows, old.first, old.second = old.rows + len(rows), old.first + first, old.second + second
-            old.uses = max(old.uses, uses[c.weight])
-
+    copied, collect = eval_copy(model, share=True), Collector()
     with torch.no_grad(), Watch(copied, collect):
         for call in given:
-            uses.clear()
-            mask = next((v for k, v in call[1].items() if k == "attention_mask"), None)
-            kept = None if mask is None else real_rows(call, mask.numel())
+            collect.begin(call)
             copied(*call[0], **call[1])
-    return found
+    return collect.found

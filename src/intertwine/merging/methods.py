@@ -54,7 +54,7 @@ def _sequential_at_beta(planner: Planner, beta: float, progress: Progress | None
 
 @merge_method(
     "sequential",
-    "every kind of axis (MLP channels, heads, their ranks, a folded stream), weights refitted layer by layer",
+    "every kind of axis (MLP channels, heads, ranks, a folded stream, experts), weights refitted by layers",
     parameters=(
         Parameter("kinds", ("all", *KINDS), "every kind of axis, or one of them alone"),
         Parameter(

@@ -22,6 +22,7 @@ from intertwine.merging.places import Place
 
 FORMAT = "intertwine merge plan 1"
 CHANNELS, RANK, HEADS, STREAM = "channels", "rank", "heads", "stream"  # kinds of axes
+EXPERTS = "experts"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,9 @@ from torch import Tensor, nn
 from intertwine.graph.export import eval_copy
 from intertwine.merging.combine import turned
 from intertwine.merging.contractions import Call, Contraction, Watch, aten, real_rows, storage
+from intertwine.merging.measured import Collector, Grams, Seen
 from intertwine.merging.plan import MergePlan
+from intertwine.merging.positive import regular_factor
 from intertwine.merging.shrink import find_dropped
 
 RIDGE = 1e-3  # of the mean square of the inputs, for as many rows as inputs; less for more
@@ -41,13 +43,20 @@ class OutputBefore:
 class Follow(Watch):
     """Watches contractions until their result is used: `settle` is told what it is added to, if it is."""
 
-    def __init__(self, model: nn.Module, settle: Callable[[Contraction, Tensor | None], None]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        settle: Callable[[Contraction, Tensor | None], None],
+        at_once: Callable[[Contraction], None] | None = None,
+    ) -> None:
         super().__init__(model, self._remember)
-        self.settle = settle
+        self.settle, self.at_once = settle, at_once
         self.pending: dict[int, Contraction] = {}
         self._biased: Contraction | None = None
 
     def _remember(self, found: Contraction) -> None:
+        if self.at_once is not None:
+            self.at_once(found)
         if found.output is not None:
             self.pending[storage(found.output)] = found
 
@@ -97,45 +106,72 @@ def _adds(func: Any) -> bool:
     return func.overloadpacket in (aten.add, aten.add_)
 
 
-def record(model: nn.Module, call: Call) -> dict[str, OutputBefore]:
-    """Weight -> what it gives on a call, for the weights that a forward multiplies by once."""
-    copied, found, often = eval_copy(model, share=True), dict[str, OutputBefore](), set[str]()
+@dataclass(eq=False)
+class Observed:
+    """What a model reads and gives on a call: moments by weight, and outputs that others are fitted to."""
+
+    seen: dict[str, Seen]
+    outputs: dict[str, OutputBefore]
+
+
+def observe(model: nn.Module, call: Call) -> Observed:
+    """One run: what every weight reads, and what those give that a forward multiplies by once.
+
+    Of the outputs, rows that are padding are not kept.
+    """
+    copied, collect = eval_copy(model, share=True), Collector()
+    found, often = dict[str, OutputBefore](), set[str]()
 
     def keep(c: Contraction, skip: Tensor | None) -> None:
         assert c.output is not None
         if c.weight in found:
             often.add(c.weight)
-        found[c.weight] = OutputBefore(c.output.clone(), None if skip is None else skip.clone())
+        kept = real_rows(call, len(c.output))
 
-    with torch.no_grad(), Follow(copied, keep):
+        def own(x: Tensor) -> Tensor:
+            return x.clone() if kept is None else x[kept]
+
+        found[c.weight] = OutputBefore(own(c.output), None if skip is None else own(skip))
+
+    collect.begin(call)
+    with torch.no_grad(), Follow(copied, keep, collect):
         copied(*call[0], **call[1])
-    return {name: target for name, target in found.items() if name not in often}
+    return Observed(collect.found, {name: each for name, each in found.items() if name not in often})
 
 
 def refit(
-    small: nn.Module, original: nn.Module, plan: MergePlan, call: Call, ridge: float = RIDGE
+    small: nn.Module,
+    plan: MergePlan,
+    call: Call,
+    targets: Mapping[str, OutputBefore],
+    shapes: Mapping[str, tuple[int, ...]],
+    ridge: float = RIDGE,
 ) -> dict[str, np.ndarray]:
-    """The weights and biases of the smaller model that change, by name; `call` is all of the data at once."""
-    targets = record(original, call)
-    shapes = {name: tuple(p.shape) for name, p in original.named_parameters()}
+    """The weights and biases of the smaller model that change, by name.
+
+    call: all data at once; targets: what the original's weights give on it (`observe`); shapes: theirs.
+    """
     copied = eval_copy(small)
-    state, fitted = dict(copied.named_parameters()), set[str]()
+    state, fitted, solve = dict(copied.named_parameters()), set[str](), _LeastSquares(ridge)
 
     def settle(c: Contraction, skip: Tensor | None) -> None:
-        target = targets.pop(c.weight, None)
+        target = targets.get(c.weight)
         if target is None or c.output is None or c.matrix is None or c.weight in fitted:
             return
-        shape = shapes[c.weight]
-        wanted = target.output
-        if skip is not None and target.skip is not None:
+        kept = real_rows(call, len(c.output))
+        wanted, output = target.output, c.output if kept is None else c.output[kept]
+        with_skip = skip is not None and target.skip is not None
+        if with_skip:
+            assert target.skip is not None
             wanted = wanted + target.skip
-        mapped = _mapped(wanted, shape, c, plan)
-        if mapped is None or mapped.shape != c.output.shape:
+        mapped = _mapped(wanted, shapes[c.weight], c, plan)
+        if mapped is None or mapped.shape != output.shape:
             return
-        if skip is not None and target.skip is not None:
-            mapped = mapped - skip
+        if with_skip:
+            assert skip is not None
+            mapped = mapped - (skip if kept is None else skip[kept])
         bias = state.get(c.bias) if c.bias else None
-        change = _least_squares(c.inputs, mapped - c.output, real_rows(call, len(mapped)), bias, ridge)
+        change = solve(c.inputs, mapped - output, kept, bias is not None)
         c.matrix += change[: c.matrix.shape[0]]
         c.output += c.inputs @ change[: c.matrix.shape[0]]
         fitted.add(c.weight)
@@ -149,21 +185,38 @@ def refit(
     return {name: state[name].detach().to("cpu", torch.float64).numpy() for name in sorted(fitted)}
 
 
-def _least_squares(
-    inputs: Tensor, missing: Tensor, kept: Tensor | None, bias: Tensor | None, ridge: float
-) -> Tensor:
-    """D = argmin |x D - missing|^2 + lambda |D|^2; its last row is the change of the bias, if any."""
-    if kept is not None:
-        inputs, missing = inputs[kept], missing[kept]
-    if bias is not None:
-        inputs = torch.cat([inputs, torch.ones_like(inputs[:, :1])], 1)
-    gram, cross = (inputs.T @ inputs).double(), (inputs.T @ missing).double()
-    weight = ridge * min(1.0, inputs.shape[1] / inputs.shape[0]) * gram.diagonal().mean().clamp_min(1e-300)
-    factor = torch.linalg.cholesky(gram + weight * torch.eye(len(gram)).to(gram))
-    change = torch.zeros_like(cross)
-    for _ in range(ROUNDS):
-        change = change + torch.cholesky_solve(cross - gram @ change, factor)
-    return change.to(inputs.dtype)
+class _LeastSquares:
+    """D = argmin |x D - missing|^2 + lambda |D|^2; its last row is the change of the bias, if there is one.
+
+    What depends on x alone is computed once for all weights that read it.
+    """
+
+    def __init__(self, ridge: float) -> None:
+        self.ridge, self._sums = ridge, Grams()
+        self._known: tuple[Tensor, bool, Tensor, Tensor] | None = None
+
+    def __call__(self, inputs: Tensor, missing: Tensor, kept: Tensor | None, bias: bool) -> Tensor:
+        first, second = self._sums(inputs, kept)
+        if self._known is None or self._known[0] is not second or self._known[1] != bias:
+            self._known = (second, bias, *self._factored(first, second, len(missing), bias))
+        _, _, gram, factor = self._known
+        rows = inputs if kept is None else inputs[kept]
+        cross = (rows.T @ missing).to("cpu", torch.float64)
+        if bias:
+            cross = torch.cat([cross, missing.sum(0, dtype=torch.float64).cpu()[None]])
+        change = torch.cholesky_solve(cross, factor)
+        for _ in range(ROUNDS - 1):
+            change = change + torch.cholesky_solve(cross - gram @ change, factor)
+        return change.to(inputs)
+
+    def _factored(self, first: Tensor, second: Tensor, rows: int, bias: bool) -> tuple[Tensor, Tensor]:
+        gram = second
+        if bias:
+            column = first[:, None]
+            corner = column.new_full((1, 1), rows)
+            gram = torch.cat([torch.cat([second, column], 1), torch.cat([column.T, corner], 1)])
+        weight = self.ridge * min(1.0, len(gram) / rows) * gram.diagonal().mean().clamp_min(1e-300)
+        return gram, regular_factor(gram, float(weight))[1]
 
 
 def _mapped(wanted: Tensor, shape: tuple[int, ...], c: Contraction, plan: MergePlan) -> Tensor | None:

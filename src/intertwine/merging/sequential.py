@@ -2,7 +2,7 @@
 
 1. Moments of what every weight reads, on `data` or on inputs that need none (`calibration`).
 2. For every axis what each width costs there: channels of an MLP and heads by elimination, linear axes and
-   the stream by their spectra (`spectral`).
+   the stream by their spectra (`spectral`), experts by running without them (`experts`).
 3. One run an axis, cut by a quarter, says how much of the *output* that costs, on rows that are no padding:
    relative errors of different kinds become comparable.
 4. The cuts with the least cost for each parameter (or FLOP) saved, until the budget is met.
@@ -21,12 +21,13 @@ from torch import Tensor, nn
 from intertwine.errors import InputError
 from intertwine.graph.export import eval_copy
 from intertwine.merging.budget import Sizes, fit_budget
-from intertwine.merging.contractions import Call, first_rows, real_rows
+from intertwine.merging.contractions import Call, first_rows, real_rows, trimmed
 from intertwine.merging.eliminate import make_up
+from intertwine.merging.experts import plan_experts
 from intertwine.merging.heads import make_up_heads, plan_heads
 from intertwine.merging.limits import find_units, matches
 from intertwine.merging.places import is_large
-from intertwine.merging.plan import CHANNELS, HEADS, RANK, STREAM, AxisPlan, MergePlan
+from intertwine.merging.plan import CHANNELS, EXPERTS, HEADS, RANK, STREAM, AxisPlan, MergePlan
 from intertwine.merging.refit import refit
 from intertwine.merging.rigid import floating
 from intertwine.merging.shrink import apply_merge
@@ -36,9 +37,9 @@ from intertwine.merging.trial import Narrowing
 if TYPE_CHECKING:
     from intertwine.merging.decide import Planner
 
-TRIAL = 16  # rows that say how much of the output an axis is worth
+TRIAL, TOKENS = 16, 1024  # inputs, and their tokens at most, that say how much of the output an axis is worth
 NOTHING = 1e-9  # relative error of an axis below which its duplicates are exact
-KINDS = (CHANNELS, HEADS, RANK, STREAM)
+KINDS = (CHANNELS, HEADS, RANK, STREAM, EXPERTS)
 
 
 def plan_sequential(planner: Planner, share: float, what: str) -> MergePlan:
@@ -54,8 +55,13 @@ def fitted(planner: Planner, plan: MergePlan) -> MergePlan:
     plan = replace(plan, axes=tuple(_made_up(planner, a) for a in plan.axes))
     if not plan.merges:
         return plan
-    weights = refit(apply_merge(planner.model, plan), planner.model, plan, planner.calibration)
-    return replace(plan, weights=weights)
+    shapes = {name: tuple(p.shape) for name, p in planner.model.named_parameters()}
+    small = apply_merge(planner.model, plan)
+    weights = refit(small, plan, planner.calibration, planner.observed.outputs, shapes)
+    better = replace(plan, weights=weights)
+    outputs = _Outputs.of(planner)
+    # Every weight is fitted to what it gave, which need not be best for what the model gives.
+    return better if outputs.error(apply_merge(planner.model, better)) <= outputs.error(small) else plan
 
 
 def weigh(planner: Planner) -> MergePlan:
@@ -77,15 +83,19 @@ def weigh(planner: Planner) -> MergePlan:
     if HEADS in kinds:  # before linear axes: what makes up for heads is in the basis that they had
         heads = _asked(planner, plan_heads(planner.symmetry, planner.weights, planner.measured))
         axes += _running(planner, trial, heads)
-    outputs = _Outputs(planner.model, first_rows(planner.calibration, TRIAL, 1))
-    weighed = tuple(_weighed(planner, axis, outputs) for axis in (*axes, *turned))
-    return replace(planner.blank(), axes=weighed)
+    outputs = _Outputs.of(planner)
+    weighed = [_weighed(planner, axis, outputs) for axis in (*axes, *turned)]
+    if EXPERTS in kinds:
+        mixtures, rigid = plan_experts(planner.symmetry, trial, planner.model, outputs.error)
+        weighed += _asked(planner, mixtures)
+        planner.rigid |= rigid
+    return replace(planner.blank(), axes=tuple(weighed))
 
 
 def _made_up(planner: Planner, axis: AxisPlan) -> AxisPlan:
     if axis.kind == HEADS:
         return make_up_heads(axis, planner.measured)
-    return axis if axis.turns else make_up(axis, planner.readings[axis.name])
+    return axis if axis.turns or axis.kind == EXPERTS else make_up(axis, planner.readings[axis.name])
 
 
 def _asked(planner: Planner, plans: list[AxisPlan]) -> list[AxisPlan]:
@@ -99,8 +109,7 @@ def _running(planner: Planner, trial: Narrowing, plans: list[AxisPlan]) -> list[
     """The axes that the forward can narrow; those that it keeps at one width are joined."""
     good: list[AxisPlan] = []
     waiting: list[AxisPlan] = []
-    for plan in plans:
-        fitting = trial.fitted(plan)
+    for plan, fitting in zip(plans, trial.fitted_alone(plans), strict=True):
         (good if fitting is not None else waiting).append(fitting or plan)
     while waiting:
         plan = waiting.pop(0)
@@ -144,6 +153,12 @@ class _Outputs:
 
     What comes of padding is read by nobody, and may be far off: tokens that fill up are not measured.
     """
+
+    @classmethod
+    def of(cls, planner: Planner) -> _Outputs:
+        """On the first inputs that the planner measures on."""
+        few = first_rows(first_rows(planner.calibration, TRIAL, 1), TOKENS)
+        return cls(planner.model, trimmed(few))
 
     def __init__(self, model: nn.Module, call: Call) -> None:
         self.call = call

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -48,19 +49,13 @@ class Narrowing:
         """
         if plans[0].size < 2:
             return None
-        kind = _alike(" ".join(p.name for p in plans)) + f" {plans[0].size}"
-        numbers = self._numbers(plans)
+        kind, numbers = self._kind(plans), self.numbers(plans)
         if kind in self.known:
-            found = self.known[kind]
-            if found is None:
-                return None
-            scaled, names = found
-            attributes = tuple(n for n in numbers if (_alike(n[0]), n[1]) in names)
-            plan = _plan(plans, scaled, attributes)
-            if self._runs(plan):
+            plan = self._guess(plans)
+            if plan is None or self._runs(plan):
                 return plan
         for scaled in (False, True):
-            for attributes in _subsets(numbers):
+            for attributes in subsets(numbers):
                 plan = _plan(plans, scaled, attributes)
                 if self._runs(plan):
                     plan = self._fewest(plan)
@@ -68,6 +63,29 @@ class Narrowing:
                     return plan
         self.known[kind] = None
         return None
+
+    def fitted_alone(self, plans: Sequence[AxisPlan]) -> list[AxisPlan | None]:
+        """`fitted` of every plan by itself; layers of a known kind are narrowed in one run together."""
+        first = {self._kind([p]): p for p in reversed(plans) if p.size > 1}
+        found = {id(p): self.fitted(p) for p in first.values()}
+        rest = [p for p in plans if id(p) not in found]
+        guesses = [(p, self._guess([p])) for p in rest if p.size > 1]
+        made = [guess for _, guess in guesses if guess is not None]
+        if made and self._runs(*made):
+            found |= {id(p): guess for p, guess in guesses}
+        return [found[id(p)] if id(p) in found else self.fitted(p) for p in plans]
+
+    def _kind(self, plans: Sequence[AxisPlan]) -> str:
+        return _alike(" ".join(p.name for p in plans)) + f" {plans[0].size}"
+
+    def _guess(self, plans: Sequence[AxisPlan]) -> AxisPlan | None:
+        """The plans as one, as the first of their kind could be narrowed; None if that could not be."""
+        found = self.known[self._kind(plans)]
+        if found is None:
+            return None
+        scaled, names = found
+        attributes = tuple(n for n in self.numbers(plans) if (_alike(n[0]), n[1]) in names)
+        return _plan(plans, scaled, attributes)
 
     def _fewest(self, plan: AxisPlan) -> AxisPlan:
         """Without the numbers that the forward does not read: they may hold the width of another axis."""
@@ -77,7 +95,7 @@ class Narrowing:
                 plan = fewer
         return plan
 
-    def _numbers(self, plans: tuple[AxisPlan, ...]) -> Numbers:
+    def numbers(self, plans: Sequence[AxisPlan]) -> Numbers:
         """Whole numbers of the modules around the axis that equal its width, or its part of a dimension."""
         size = plans[0].size
         copies = {len(p.where[0]) for plan in plans for p in plan.places if p.where is not None}
@@ -98,10 +116,11 @@ class Narrowing:
             found += [(path, n) for n, v in values if type(v) is int and v in wanted and n[0] != "_"]
         return tuple(found)
 
-    def _runs(self, plan: AxisPlan) -> bool:
-        cut = MergePlan((plan.first(1),))
+    def _runs(self, *plans: AxisPlan) -> bool:
+        """Whether the model runs with each of them cut by one, and gives what its graph does without that."""
+        cut = MergePlan(tuple(plan.first(1) for plan in plans))
         plain = dict(self.weights)
-        for turn in plan.turns:
+        for turn in (turn for plan in plans for turn in plan.turns):
             plain[turn.param] = turned(plain[turn.param], turn, 1.0)
         for (param, dim), places in find_dropped(cut).items():
             plain[param] = plain[param].index_fill(dim, torch.from_numpy(places), 0.0)
@@ -121,14 +140,14 @@ def _alike(name: str) -> str:
     return re.sub(r"\d+", "*", name)
 
 
-def _subsets(numbers: Numbers) -> list[Numbers]:
+def subsets(numbers: Numbers) -> list[Numbers]:
     """None, all, then fewer and fewer."""
     few = numbers[:MOST]
     inner = [c for k in range(len(few) - 1, 0, -1) for c in combinations(few, k)]
     return [(), numbers, *inner] if numbers else [()]
 
 
-def _plan(plans: tuple[AxisPlan, ...], scaled: bool, attributes: Numbers) -> AxisPlan:
+def _plan(plans: Sequence[AxisPlan], scaled: bool, attributes: Numbers) -> AxisPlan:
     parts = list(map(_scaled, plans)) if scaled else list(plans)
     return replace(join(parts), attributes=attributes)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from intertwine.data import Evaluation
-from intertwine.merging.plan import CHANNELS, HEADS, RANK, STREAM, AxisPlan
+from intertwine.merging.plan import CHANNELS, EXPERTS, HEADS, RANK, STREAM, AxisPlan
 from intertwine.merging.smaller import MergeCurve, Merged
 from intertwine.pages.page import Page
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 _KEPT, _GONE, _BEFORE = "#2f6fde", "#c8d0da", "#d1495b"
 _KINDS = (
-    "Channels of an MLP, whole heads, ranks (of query-key, value-output and factored tables) and the "
-    "stream of all layers are cut under one budget: what costs least for each parameter goes first."
+    "Channels of an MLP, whole heads, experts, ranks (of query-key, value-output and factored tables) and "
+    "the stream of all layers are cut under one budget: what costs least for each parameter goes first."
 )
-_COLOURS = {CHANNELS: "#2f6fde", HEADS: "#d1495b", RANK: "#3a9d6e", STREAM: "#e0a030"}
+_COLOURS = {CHANNELS: "#2f6fde", HEADS: "#d1495b", RANK: "#3a9d6e", STREAM: "#e0a030", EXPERTS: "#7a5fb5"}
 _FRAME = {"template": "plotly_white", "margin": {"l": 60, "r": 20, "t": 40, "b": 50}}
 
 
