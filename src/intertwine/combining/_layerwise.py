@@ -35,7 +35,7 @@ from intertwine.rules import facts
 RIDGE = 1e-2  # where there are too few inputs to leave some out
 SPREAD = 0.7  # of the covariance that least squares takes away, how much is given back
 ROWS = 60_000  # of a layer, drawn evenly from all batches
-KEPT = 100_000_000  # numbers of a layer's rows up to which they are kept and not taken again for every round
+KEPT = 50_000_000  # numbers of a layer's rows up to which they are kept and not taken again for every round
 RECTIFIED = 0.5  # share of the average after a rectifier in what the layer before it should make
 
 
