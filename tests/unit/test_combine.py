@@ -12,9 +12,10 @@ from torch import nn
 
 from intertwine import act, combine, trace, zoo
 from intertwine.cli.program import main
-from intertwine.combining import METHODS, align_all
+from intertwine.combining import METHODS, _one_sided, align_all
 from intertwine.combining._methods import Settings, _trimmed
 from intertwine.combining._normal import PULLS, Sums, best_pull
+from intertwine.combining._one_sided import Part, one_sided
 from intertwine.combining._rows import find_layer
 from intertwine.combining._together import placement
 from intertwine.data import load_data
@@ -185,6 +186,43 @@ def test_the_pull_follows_what_the_average_is_worth():
     right, wrong = true[None].double(), torch.zeros(1, 3, 20).double()
     assert best_pull(sums(30, 3.0), sums(400, 3.0), right, centred=True) == PULLS[-1]
     assert best_pull(sums(4000, 0.1), sums(400, 0.1), wrong, centred=True) <= PULLS[1]
+
+
+@pytest.mark.parametrize(("groups", "summed"), [(1, False), (1, True), (2, False)])
+def test_before_a_rectifier_only_what_comes_through_counts(monkeypatch, groups, summed):
+    """Against the convex problem solved by gradients, and every round errs less than the one before."""
+    torch.manual_seed(0)
+    rows, goal = torch.randn(groups, 200, 4).double(), torch.randn(200, 2 * groups).double()
+    beside = 0.3 * torch.randn_like(goal) if summed else None
+    off = torch.rand_like(goal) < 0.5
+    goal = torch.where(off, -3.0, goal)  # far below zero, which nothing that is read can explain
+    before = torch.zeros(groups, 2, 4).double()
+    parts = [Part(lambda: rows, goal if beside is None else goal - beside, off, beside)]
+    sums = Sums()
+    sums.add(rows, parts[0].goal)
+
+    def error(matrix: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        z = torch.cat([(r @ m.T) for r, m in zip(rows, matrix, strict=True)], 1) + shift
+        z = z if beside is None else z + beside
+        return torch.where(off, z.relu(), z - goal).square().mean()
+
+    errors = []
+    for rounds in (0, 1, 4, 60):
+        monkeypatch.setattr(_one_sided, "ROUNDS", rounds)
+        matrix, after = one_sided(sums, parts, before, 1e-9, centred=True)
+        errors.append(float(error(matrix, after.shift(matrix))))
+    assert errors == sorted(errors, reverse=True) and errors[2] < 0.6 * errors[0]
+    free = [before.clone().requires_grad_(), torch.zeros(2 * groups).double().requires_grad_()]
+    solver = torch.optim.LBFGS(free, max_iter=100, tolerance_grad=1e-12, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        solver.zero_grad()
+        found = error(*free)
+        found.backward()
+        return found
+
+    solver.step(closure)
+    assert errors[-1] == pytest.approx(error(*free).item(), rel=1e-3)
 
 
 def test_mirror_images_are_inputs_too():

@@ -1,23 +1,22 @@
 """How alike the channels of models are on data: a table for every unit and pair of models.
 
 For every unit (an axis, the channels inside groups, the dimensions of a head) the values that carry it and
-are read by a weight, and what those were made of, are recorded in all models on the same inputs; if there are
-none, the last value that carries it, and for a linear unit those that a weight makes (queries and keys). The
-gain of matching two channels is their Pearson correlation over inputs and pixels, its size where the axis may
-flip signs there; of a unit that matrices act on it is their inner product, of which Procrustes takes the best
-rotation.
+are read by a weight are recorded in all models on the same inputs; if there are none, the last value that
+carries it, and for a linear unit those that a weight makes (queries and keys). The gain of matching two
+channels is their Pearson correlation over inputs and pixels, its size where the axis may flip signs there;
+of a unit that matrices act on it is their inner product, of which Procrustes takes the best rotation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import DataError
@@ -100,30 +99,10 @@ def find_taps(symmetry: Symmetry, forest: Forest) -> list[Tap]:
     taps: list[Tap] = []
     for index, candidates in found.items():
         made = [tap for _, made, tap in candidates if made] if forest.units[index].linear is not None else []
-        best = [tap for read, _, tap in candidates if read]
-        if forest.units[index].linear is None:
-            best += _before(best, [tap for _, _, tap in candidates], nodes)
-        best = best or made or [candidates[-1][2]]
+        # Behind their rectifiers: with what lies before them too, networks of tiny10 are matched worse.
+        best = [tap for read, _, tap in candidates if read] or made or [candidates[-1][2]]
         taps += list({tap.name: tap for tap in best}.values())
     return taps
-
-
-def _before(read: Sequence[Tap], known: Sequence[Tap], nodes: Mapping[str, fx.Node]) -> list[Tap]:
-    """What the values that are read were made of, channel by channel: before a rectifier, half of what two
-    channels have in common is not cut off yet. Not the sums of a residual stream, which are compared where
-    they are read: with every value before a rectifier, a pair of ResNet20s was matched worse."""
-    names = {tap.name for tap in known}
-    made = {
-        n.name
-        for tap in read
-        if not facts(nodes[tap.name]).contracts
-        for n in nodes[tap.name].all_input_nodes
-    }
-    return [
-        tap
-        for tap in known
-        if tap.name in made and sum(n.name in names for n in nodes[tap.name].all_input_nodes) < 2
-    ]
 
 
 def _tap(

@@ -6,7 +6,8 @@ h is what the layer reads in the combined network (its layers before are solved 
 the networks' weights, and t what the layer should make: the average over the networks of the value after
 its norm and after the sum that it goes into, less what the combined network has there of its own. So an
 error of earlier layers is made up for by the next one that writes to the same stream. Before a rectifier
-the average is taken half before and half after it, where any network is active. Batch norms get the
+the average is taken half before and half after it, where any network is active; where none is, W h may be
+anything that the rectifier takes away (`_one_sided`). Batch norms get the
 statistics that follow from the same sums. Where a norm and no sum follows, most of the covariance that
 least squares takes away is given back: what is lost in one layer is lost for all later ones. No labels.
 """
@@ -14,7 +15,9 @@ least squares takes away is given back: what is lost in one layer is lost for al
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,16 +25,17 @@ from torch import Tensor, fx, nn
 
 from intertwine.combining._lockstep import Leaves, Lockstep, cut, whole_batches
 from intertwine.combining._normal import LEFT_OUT, Spread, Sums, best_pull
+from intertwine.combining._one_sided import Part, one_sided
 from intertwine.combining._rows import SolvableLayer, chosen_rows, find_layer
 from intertwine.data.batches import arguments, count_rows
 from intertwine.graph.export import Traced, export
 from intertwine.progress import Progress, counted
 from intertwine.rules import facts
 
-Columns = Callable[[fx.Node, int], Tensor]  # of a node in one network: (rows, channels)
 RIDGE = 1e-2  # where there are too few inputs to leave some out
 SPREAD = 0.7  # of the covariance that least squares takes away, how much is given back
-ROWS = 120_000  # of a layer, drawn evenly from all batches
+ROWS = 60_000  # of a layer, drawn evenly from all batches
+KEPT = 50_000_000  # numbers of a layer's rows up to which they are kept and not taken again for every round
 RECTIFIED = 0.5  # share of the average after a rectifier in what the layer before it should make
 
 
@@ -100,13 +104,16 @@ class Layerwise:
         for net in self.ends:
             for node in chain.nodes:
                 self.run.run(node, net)
-        fit, left_out, deviation = self._sums(layer, chain)
-        sums, before = fit + left_out, self._average(layer, chain.norm)
+        parts, deviation = self._parts(layer, chain)
+        fit, left_out = Sums(), Sums()
+        for k, part in enumerate(parts):
+            (left_out if k % LEFT_OUT == LEFT_OUT - 1 else fit).add(part.rows(), part.goal)
+        before = self._average(layer, chain.norm)
         free = chain.norm is not None or layer.bias is not None
         ridge = self.ridge
         if ridge is None:
             ridge = best_pull(fit, left_out, before, centred=free) if left_out.count else RIDGE
-        matrix = sums.solve(before, ridge, centred=free)
+        matrix, sums = one_sided(fit + left_out, parts, before, ridge, centred=free)
         if chain.norm is not None and chain.beside is None:
             matrix = (1 - SPREAD) * matrix + SPREAD * sums.spread_out(matrix)
         weight = self._weight(layer.weight)
@@ -117,29 +124,36 @@ class Layerwise:
         if chain.norm is not None:
             self._set_norm(chain, sums, matrix, deviation)
 
-    def _sums(self, layer: SolvableLayer, chain: Chain) -> tuple[Sums, Sums, Tensor]:
-        """Of most batches, of those left out, and the deviation of every channel in the networks."""
-        run, parts, spread = self.run, (Sums(), Sums()), [Spread() for _ in self.ends]
+    def _parts(self, layer: SolvableLayer, chain: Chain) -> tuple[list[Part], Tensor]:
+        """What the layer reads and should make, batch by batch, and the deviation of every channel in the
+        networks."""
+        run, parts, spread = self.run, list[Part](), [Spread() for _ in self.ends]
         for k in range(len(run.batches)):
             pick = chosen_rows(layer.count(run.env[chain.made][0][k]), self.rows, self.generator)
 
             def columns(node: fx.Node, net: int, k: int = k, pick: Tensor | None = pick) -> Tensor:
                 return layer.columns(run.env[node][net][k], pick)
 
-            rows = layer.rows(run.env[layer.source][self.own][k], pick)
-            parts[k % LEFT_OUT == LEFT_OUT - 1].add(rows, self._goal(chain, columns))
+            source = run.env[layer.source][self.own][k]
+            beside = None if chain.beside is None else columns(chain.beside, self.own)
+            goal, off = self._goal([columns(chain.end, net) for net in self.ends], chain)
+            rows = partial(layer.rows, source, pick)
+            parts.append(Part(rows, goal if beside is None else goal - beside, off, beside))
             for net in self.ends:
                 spread[net].add(columns(chain.made, net))
-        return *parts, self._mean([each.deviation() for each in spread])
+        wide = layer.rows(run.env[layer.source][self.own][0], torch.zeros(1, dtype=torch.long)).numel()
+        if wide * sum(len(part.goal) for part in parts) <= KEPT:
+            parts = [replace(part, rows=partial(_same, part.rows())) for part in parts]
+        return parts, self._mean([each.deviation() for each in spread])
 
-    def _goal(self, chain: Chain, columns: Columns) -> Tensor:
-        """What the layer (and the norm after it) should make, as rows."""
-        values = [columns(chain.end, net) for net in self.ends]
+    def _goal(self, values: Sequence[Tensor], chain: Chain) -> tuple[Tensor, Tensor | None]:
+        """What should come out at the end of the chain, and where nothing should, as rows."""
         goal = self._mean(values)
-        if chain.rectified:
-            after = self._mean([v.relu() for v in values])
-            goal = torch.where(after > 0, (1 - RECTIFIED) * goal + RECTIFIED * after, goal)
-        return goal if chain.beside is None else goal - columns(chain.beside, self.own)
+        if not chain.rectified:
+            return goal, None
+        after = self._mean([v.relu() for v in values])
+        off = after <= 0
+        return torch.where(off, goal, (1 - RECTIFIED) * goal + RECTIFIED * after), off
 
     def _mean(self, values: Sequence[Tensor]) -> Tensor:
         return torch.stack([share * v for share, v in zip(self.shares, values, strict=True)]).sum(0)
@@ -227,6 +241,10 @@ def _makes(node: fx.Node | None, numbers: tuple[float, ...], result: float) -> b
     if node is None or not callable(node.target) or len(node.args) != len(numbers):
         return False
     return bool(node.target(*(torch.tensor(x) for x in numbers)) == result)
+
+
+def _same(rows: Tensor) -> Tensor:
+    return rows
 
 
 def _only(node: fx.Node) -> fx.Node | None:

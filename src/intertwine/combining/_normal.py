@@ -12,6 +12,8 @@ the least move of W h that gives it the covariance of t (optimal transport betwe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -29,9 +31,18 @@ class Sums:
 
     def add(self, rows: Tensor, goal: Tensor) -> None:
         """rows: (groups, n, inputs); goal: (n, outputs)."""
-        split = goal.reshape(len(goal), len(rows), -1).movedim(1, 0)
-        terms = [rows.mT @ rows, split.mT @ rows, split.mT @ split, rows.sum(1), split.sum(1)]
-        self._add([t.double() for t in terms], len(goal))
+        cross, square, first = _goal_terms(rows, goal)
+        self._add([(rows.mT @ rows).double(), cross, square, rows.sum(1).double(), first], len(goal))
+
+    def aimed(self, parts: Iterable[tuple[Tensor, Tensor]]) -> Sums:
+        """The same rows with other goals; what belongs to the rows alone is not summed again."""
+        out = Sums()
+        gram, _, _, mean, _ = self.parts
+        terms = [torch.zeros_like(self.parts[k]) for k in (1, 2, 4)]
+        for rows, goal in parts:
+            terms = [a + b for a, b in zip(terms, _goal_terms(rows, goal), strict=True)]
+        out._add([gram, terms[0], terms[1], mean, terms[2]], self.count)
+        return out
 
     def __add__(self, other: Sums) -> Sums:
         out = Sums()
@@ -86,6 +97,12 @@ class Sums:
     def goal_mean(self) -> Tensor:
         """The mean of what is asked for."""
         return (self.parts[4] / self.count).reshape(-1)
+
+
+def _goal_terms(rows: Tensor, goal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums of t h', of t t' and of t."""
+    split = goal.reshape(len(goal), len(rows), -1).movedim(1, 0)
+    return (split.mT @ rows).double(), (split.mT @ split).double(), split.sum(1).double()
 
 
 def best_pull(fit: Sums, left_out: Sums, before: Tensor, *, centred: bool) -> float:
