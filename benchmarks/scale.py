@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def measure(billions: float, folder: str) -> dict[str, float]:
     report = step("verify", lambda: verify(source.model, example, symmetry=symmetry))
     row |= {"coverage": report.parameter_coverage, "control": report.control_error}
     moved = step("act", lambda: act(source.model, symmetry.sample(0)))
-    found = step("align", lambda: align(source.model, moved, symmetry))
+    found = step("align", partial(align, source.model, moved, symmetry))
     row |= {"distance before": found.distance_before, "distance after": found.distance_after}
     del moved, found
     small = step("merge", lambda: merge(source.model, example, symmetry=symmetry, target_params=0.8,

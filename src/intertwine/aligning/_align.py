@@ -26,7 +26,9 @@ By = Literal["weights", "activations", "both"]
 GroupName = Literal["full", "permutation"]
 _WHOLE, _PLAIN = "whole group", "permutations"
 _WORTH = 0.99  # distance, relative to that after permutations, below which more of the group is used
-_NOT_BALANCED = "the models are too large to be brought to their points of least norm: rescalings were left alone"
+_NOT_BALANCED = (
+    "the models are too large to be brought to their points of least norm: rescalings were left alone"
+)
 
 
 @dataclass(frozen=True)

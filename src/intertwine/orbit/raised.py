@@ -1,7 +1,7 @@
 """Large models on their way along the orbit: g . theta of one weight at a time, made when it is looked at.
 
-Copies of both models in float64 are 16 bytes a parameter. Here the weights stay as they are stored, a state is
-its element only, and `weights[name]` is that weight in float64, moved by the element.
+Copies of both models in float64 are 16 bytes a parameter. Here the weights stay as they are stored, a state
+is its element only, and `weights[name]` is that weight in float64, moved by the element.
 """
 
 from __future__ import annotations
