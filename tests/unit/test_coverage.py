@@ -150,6 +150,15 @@ def test_what_failed_is_tried_again_under_other_limits(tmp_path, monkeypatch):
     assert ran == ["zoo:a"]
 
 
+def test_what_failed_for_want_of_a_processor_is_tried_again(tmp_path, monkeypatch):
+    """The limit by the clock says something about the machine, not about the model."""
+    out, late = tmp_path / "rows.json", Row("zoo:a", "failed", error="by the clock", limits={"clock": 20.0})
+    monkeypatch.setattr("intertwine.surveying.surveys._isolated", lambda *args: late)
+    assert survey(["zoo:a"], out, seconds=1)[0].limits == {"clock": 20.0}
+    ran = fast(monkeypatch)
+    assert survey(["zoo:a"], out, seconds=1)[0].status == "exact" and ran == ["zoo:a"]
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "5", "[5]", "[{}]", '[{"model": 5, "status": "exact"}]',

@@ -20,7 +20,7 @@ def axes(spec: str, **options: bool) -> dict[str, tuple[int, str]]:
     return {axis.name: (axis.size, str(axis.group)) for axis in found.axes}
 
 
-@pytest.mark.parametrize("spec", ["zoo:mlp", "zoo:resnet20", "hf:llama?layers=1"])
+@pytest.mark.parametrize("spec", ["zoo:mlp", "zoo:lenet5", "hf:llama?layers=1"])
 def test_the_axes_are_those_of_the_model_with_weights(spec: str) -> None:
     source = resolve(spec, shapes_only=True)
     assert all(p.is_meta for p in source.model.parameters()) and source.example[0].is_meta
