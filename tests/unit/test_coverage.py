@@ -35,7 +35,7 @@ def test_a_bad_model_does_not_stop_the_table(tmp_path):
 
 def test_limits(tmp_path):
     slow = survey(["zoo:mlp"], tmp_path / "slow.json", seconds=0.01)
-    assert slow[0].status == "failed" and "took more than" in slow[0].error
+    assert slow[0].status == "failed" and "took " in slow[0].error
 
 
 def test_catalogue_tells_architectures_apart_and_is_kept(tmp_path):

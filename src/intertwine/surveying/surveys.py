@@ -105,8 +105,8 @@ def _isolated(context: Any, spec: str, seconds: float, gigabytes: float) -> Row:
         if receive.poll(PATIENCE * seconds):
             return Row(**receive.recv())
         # Said of the machine, not of the model: under other limits than those asked for, so tried again.
-        clock = PATIENCE * seconds
-        return Row(spec, "failed", error=f"took more than {clock:.0f} s by the clock", limits={"clock": clock})
+        limit = PATIENCE * seconds
+        return Row(spec, "failed", error=f"took over {limit:.0f} s by the clock", limits={"clock": limit})
     except EOFError:
         process.join()
         if process.exitcode == -signal.SIGXCPU:
