@@ -108,8 +108,8 @@ def disagreement(known: Known, unit: Unit) -> np.ndarray:
     groups = _groups(known, unit)
     total = np.zeros((unit.size, unit.size))
     norms: dict[int, list[tuple[tuple[float, ...], np.ndarray, np.ndarray]]] = {}
-    for number, ((component, real, sign), (a, b)) in enumerate(groups.items()):
-        (a, size_a), (b, size_b) = _directions(a), _directions(b)
+    for number, ((component, real, sign), (left, right)) in enumerate(groups.items()):
+        (a, size_a), (b, size_b) = _directions(left), _directions(right)
         cosine = (a @ b.T).numpy()
         total += 1 - (np.abs(cosine) if any(sign) else cosine)
         total -= np.outer(size_a == 0, size_b == 0)
@@ -121,8 +121,8 @@ def disagreement(known: Known, unit: Unit) -> np.ndarray:
     for rows in norms.values():
         exponents = np.array([row[0] for row in rows]).reshape(len(rows), -1)
         keep = _complement(exponents)
-        left, right = (keep @ np.stack([row[k] for row in rows]) for k in (1, 2))
-        for x, y in zip(left, right, strict=True):
+        kept = (keep @ np.stack([row[k] for row in rows]) for k in (1, 2))
+        for x, y in zip(*kept, strict=True):
             total += np.minimum((x[:, None] - y[None, :]) ** 2, 1.0)
     return total / max(len(groups), 1)
 
