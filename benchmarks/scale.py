@@ -1,12 +1,13 @@
-"""Seconds and peak memory of inspect, verify, act, merge and saving on Llama-shaped models in bf16.
+"""Seconds and peak memory of inspect, verify, act, align, merge and saving on Llama-shaped models in bf16.
 
     python benchmarks/scale.py [--billions 0.01 0.1 1.1] [--out docs/measured/scale.json]
 
 Each size runs in a process of its own, so that its peak is its own; sizes that OUT holds already are not run
 again. The model is first written to a temporary folder as save_pretrained does, and everything after that
-starts from the folder, as a user would: `hf:DIR`, trace with its proof, verify, act, merge to 80 % by
-`magnitude` (the covariances of the default method are for widths up to about 4,096), saved in shards and
-loaded again. What 7 billion would take is extrapolated from the two largest.
+starts from the folder, as a user would: `hf:DIR`, trace with its proof, verify, act, align (the moved model
+back onto the first: bf16 rounds it, so the distance is that of rounding), merge to 80 % by `magnitude` (the
+covariances of the default method are for widths up to about 4,096), saved in shards and loaded again. What 7
+billion would take is extrapolated from the two largest (`scripts/make_scale_table.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,7 @@ def write(billions: float, folder: str) -> None:
 
 def measure(billions: float, folder: str) -> dict[str, float]:
     """Seconds and gigabytes after each step."""
-    from intertwine import act, merge, trace, verify
+    from intertwine import act, align, merge, trace, verify
     from intertwine.zoo import resolve
     from intertwine.zoo.saving import save_model
 
@@ -75,7 +77,10 @@ def measure(billions: float, folder: str) -> dict[str, float]:
     row["error"] = symmetry.proof.max_error
     report = step("verify", lambda: verify(source.model, example, symmetry=symmetry))
     row |= {"coverage": report.parameter_coverage, "control": report.control_error}
-    step("act", lambda: act(source.model, symmetry.sample(0)))
+    moved = step("act", lambda: act(source.model, symmetry.sample(0)))
+    found = step("align", partial(align, source.model, moved, symmetry))
+    row |= {"distance before": found.distance_before, "distance after": found.distance_after}
+    del moved, found
     small = step("merge", lambda: merge(source.model, example, symmetry=symmetry, target_params=0.8,
                                         method="magnitude", uniform=True, multiple=8))  # fmt: skip
     row["share"] = small.parameters_after / small.parameters_before

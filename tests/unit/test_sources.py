@@ -79,7 +79,7 @@ def test_every_builtin_source_has_help() -> None:
         assert source.help
         assert source.form in model_help()
     assert all(source.help for source in DATA_SOURCES.values())
-    assert [s.prefix for s in MODEL_SOURCES.values() if s.runs_code] == ["file.pt2", "file.py"]
+    assert [s.prefix for s in MODEL_SOURCES.values() if s.runs_code] == ["hub", "file.pt2", "file.py"]
 
 
 def test_classes_follow_the_weights(tmp_path: Path) -> None:

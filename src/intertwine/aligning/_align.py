@@ -24,8 +24,11 @@ from intertwine.symmetry import Element, Symmetry
 
 By = Literal["weights", "activations", "both"]
 GroupName = Literal["full", "permutation"]
-_PLAIN = "permutations"
+_WHOLE, _PLAIN = "whole group", "permutations"
 _WORTH = 0.99  # distance, relative to that after permutations, below which more of the group is used
+_NOT_BALANCED = (
+    "the models are too large to be brought to their points of least norm: rescalings were left alone"
+)
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,10 @@ class _Candidates:
         pair = self.pair
         if group == "full":
             element = None if self.alone else pair.on_orbit()
-            yield "whole group", element or pair.searched(self._matcher, self.restarts, self.seed)
+            if element is None and not pair.is_large:
+                element = pair.searched(self._matcher, self.restarts, self.seed)
+            if element is not None:
+                yield _WHOLE, element
         yield _PLAIN, self._search(signs=False, rotations=False)
         turning = self.action.structure.linear or any(k.sign.any() for k in self.action.scales.kinds)
         if group == "full" and turning:
@@ -187,8 +193,12 @@ class _Candidates:
         )  # fmt: skip
         return Alignment(
             element, self.by, group, pair.distance(), pair.distance(element), axes, tuple(candidates),
-            self.seed,
+            self.seed, self._notes(group, candidates),
         )  # fmt: skip
+
+    def _notes(self, group: str, candidates: list[tuple[str, float]]) -> tuple[str, ...]:
+        left_out = group == "full" and all(name != _WHOLE for name, _ in candidates)
+        return (_NOT_BALANCED,) if left_out else ()
 
     def _cosines(self, weights: Weights) -> list[float]:
         """For every unit the mean over channels of the cosine between slices of A and of `weights`."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from intertwine.orbit.raised import Raised, RaisedState, is_large
 from intertwine.orbit.scales import Scales
 from intertwine.orbit.state import Mover, State
 from intertwine.orbit.units import Forest, Weights, find_units
@@ -25,6 +26,8 @@ class GroupAction:
 
     def state(self, weights: Weights) -> State:
         """These weights, at the start of a way."""
+        if isinstance(weights, Raised):
+            return RaisedState(self._mover, weights.only(sorted(self.params)))
         return State(self._mover, {name: weights[name] for name in self.params})
 
     def squared_norm(self, weights: Weights) -> float:
@@ -40,6 +43,11 @@ class GroupAction:
         """<left, right> over the parameters, or over some of them."""
         names = self.params if some is None else self.params.intersection(some)
         return float(sum((left[n] * right[n]).sum() for n in sorted(names)))
+
+
+def in_float64(weights: Weights) -> Weights:
+    """float64 copies on the CPU; of a large model each is made when it is looked at."""
+    return Raised(weights) if is_large(weights) else double(weights)
 
 
 def double(weights: Weights) -> dict[str, Tensor]:

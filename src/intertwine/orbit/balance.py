@@ -71,7 +71,7 @@ class Balance:
         # Of a weight from the axis to itself the product R'M does not tell all, so nothing of it may vanish.
         if self.limit and len(params) == len(set(params)):
             x, y = least_norm(make, read)
-            state.mover.turn(state.weights, unit.linear.orbit, x.numpy(), y.numpy())
+            state.mover.turn(state.held, unit.linear.orbit, x.numpy(), y.numpy())
             return apart
         matrices = balancing(make, read).numpy()
         state.turn(unit.linear.orbit, matrices)

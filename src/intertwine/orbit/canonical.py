@@ -43,7 +43,7 @@ class Canonical:
             propagate(self._matcher, state)
             descend(self._matcher, state, np.random.default_rng(0))
         rotate(self._matcher, state)
-        return state.weights
+        return state.held
 
     def _brought_onto_reference(self, state: State) -> bool:
         """Bring the state onto the reference; False, with the state left midway, if no element does."""

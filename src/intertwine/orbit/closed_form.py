@@ -32,6 +32,7 @@ _APART = 0.05  # mean disagreement of matched channels from which on two models 
 _NEVER = 1e6  # a disagreement that no match makes up for
 _Group = tuple[int, tuple[float, ...], tuple[int, ...]]  # component of scales, exponents, exponents of signs
 
+_Slices = tuple[Tensor, Tensor]  # (channels, numbers) and (channels,): sketches and squared norms
 _SETTLED: _Group = (-1, (), ())  # not rescaled, or rescaled already
 
 
@@ -107,8 +108,8 @@ def disagreement(known: Known, unit: Unit) -> np.ndarray:
     groups = _groups(known, unit)
     total = np.zeros((unit.size, unit.size))
     norms: dict[int, list[tuple[tuple[float, ...], np.ndarray, np.ndarray]]] = {}
-    for number, ((component, real, sign), (a, b)) in enumerate(groups.items()):
-        (a, size_a), (b, size_b) = _directions(a), _directions(b)
+    for number, ((component, real, sign), (left, right)) in enumerate(groups.items()):
+        (a, size_a), (b, size_b) = _directions(left), _directions(right)
         cosine = (a @ b.T).numpy()
         total += 1 - (np.abs(cosine) if any(sign) else cosine)
         total -= np.outer(size_a == 0, size_b == 0)
@@ -120,8 +121,8 @@ def disagreement(known: Known, unit: Unit) -> np.ndarray:
     for rows in norms.values():
         exponents = np.array([row[0] for row in rows]).reshape(len(rows), -1)
         keep = _complement(exponents)
-        left, right = (keep @ np.stack([row[k] for row in rows]) for k in (1, 2))
-        for x, y in zip(left, right, strict=True):
+        kept = (keep @ np.stack([row[k] for row in rows]) for k in (1, 2))
+        for x, y in zip(*kept, strict=True):
             total += np.minimum((x[:, None] - y[None, :]) ** 2, 1.0)
     return total / max(len(groups), 1)
 
@@ -132,17 +133,18 @@ def _complement(exponents: np.ndarray) -> np.ndarray:
     return left[:, int((values > 1e-9).sum()) :].T
 
 
-def _groups(known: Known, unit: Unit) -> dict[_Group, tuple[Tensor, Tensor]]:
-    """What is seen of a unit, (channels, numbers) in A and in B, by the way in which it is scaled."""
-    found: dict[_Group, list[tuple[Tensor, Tensor]]] = {}
+def _groups(known: Known, unit: Unit) -> dict[_Group, tuple[_Slices, _Slices]]:
+    """What is seen of a unit in A and in B, by the way in which it is scaled."""
+    found: dict[_Group, list[tuple[_Slices, _Slices]]] = {}
     for spot, *slices in known.spots(unit):
         a, b = (x.reshape(*spot.where.shape, -1) for x in slices)
         for copies, key in _scaled_alike(known, spot):
-            found.setdefault(key, []).append((a[:, copies].flatten(1), b[:, copies].flatten(1)))
+            parts = (a, b) if len(copies) == a.shape[1] else (a[:, copies], b[:, copies])
+            found.setdefault(key, []).append((_sketched(parts[0].flatten(1)), _sketched(parts[1].flatten(1))))
     if not found:
-        found[_SETTLED] = list(known.unordered(unit))
+        found[_SETTLED] = [(_sketched(a), _sketched(b)) for a, b in known.unordered(unit)]
     return {
-        key: (torch.cat([a for a, _ in pairs], dim=1), torch.cat([b for _, b in pairs], dim=1))
+        key: (_joined([a for a, _ in pairs]), _joined([b for _, b in pairs]))
         for key, pairs in found.items()
         if pairs
     }
@@ -168,17 +170,27 @@ def _scaled_alike(known: Known, spot: Spot) -> Iterator[tuple[list[int], _Group]
         yield copies, key
 
 
-def _directions(slices: Tensor) -> tuple[Tensor, np.ndarray]:
-    """Slices of norm 1, hashed if they are long (count sketch: sums of signed entries), and their norms."""
-    norm = slices.norm(dim=1, keepdim=True)
-    width = slices.shape[1]
+def _sketched(slices: Tensor) -> _Slices:
+    """Slices, hashed if they are long (count sketch: sums of signed entries), and their squared norms."""
+    squares, width = slices.square().sum(dim=1), slices.shape[1]
     if width > _WIDE:
         draw = torch.Generator().manual_seed(width)
         bucket = torch.randint(_WIDE // 2, (width,), generator=draw)
         signs = torch.randint(2, (width,), generator=draw).to(slices.dtype) * 2 - 1
         slices = slices.new_zeros(len(slices), _WIDE // 2).index_add_(1, bucket, slices * signs)
-    length = slices.norm(dim=1, keepdim=True)
-    return slices / length.clamp_min(1e-300), norm[:, 0].numpy()
+    return slices, squares
+
+
+def _joined(parts: list[_Slices]) -> _Slices:
+    """Parts of the same slices, side by side: a sketch of a sketch keeps angles as one sketch does."""
+    sketch, _ = _sketched(torch.cat([slices for slices, _ in parts], dim=1))
+    return sketch, torch.stack([squares for _, squares in parts]).sum(0)
+
+
+def _directions(slices: _Slices) -> tuple[Tensor, np.ndarray]:
+    """Sketches of norm 1, and the norms of the slices."""
+    sketch, squares = slices
+    return sketch / sketch.norm(dim=1, keepdim=True).clamp_min(1e-300), squares.sqrt().numpy()
 
 
 def _turned(known: Known, unit: Unit) -> np.ndarray:

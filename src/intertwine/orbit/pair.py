@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from intertwine.errors import InputError
 from intertwine.graph.export import check_values
-from intertwine.orbit.action import GroupAction, double
+from intertwine.orbit.action import GroupAction, in_float64
 from intertwine.orbit.balance import Balance
 from intertwine.orbit.closed_form import bring_onto
 from intertwine.orbit.descent import search
 from intertwine.orbit.matching import Matcher
 from intertwine.orbit.polish import polish
+from intertwine.orbit.raised import Raised
 from intertwine.orbit.same_graph import assert_same_ops, exported, inputs_of
 from intertwine.orbit.units import Weights
 from intertwine.symmetry import Element, Symmetry
@@ -45,11 +46,17 @@ class Pairing:
         if graphs is not None:
             assert_same_ops(graphs, settings=True)  # after the widths, which are settings of views
         self.symmetry = symmetry
-        self.a, self.b = (double(weights) for weights in raw)
+        self.a, self.b = (in_float64(weights) for weights in raw)
         self.rounding = 2 * max((torch.finfo(t.dtype).eps for w in raw for t in w.values()), default=0.0)
         named = {name for name, _ in model_a.named_parameters()}
         self.action = GroupAction(find_subgroup(symmetry), named & set(self.a))
-        self._moved: tuple[Element, dict[str, Tensor]] | None = None
+        self._moved: tuple[Element, Weights] | None = None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether weights are raised and moved one at a time: then the point of least norm is out of reach,
+        whose equations have a row for every entry of every weight."""
+        return isinstance(self.b, Raised)
 
     def on_orbit(self) -> Element | None:
         """The element that brings B onto A, in closed form; None if there is none, or nothing tells it."""
@@ -81,10 +88,11 @@ class Pairing:
         polish(Matcher(self.action, self.a), state)
         return state.element @ element
 
-    def moved(self, element: Element) -> dict[str, Tensor]:
+    def moved(self, element: Element) -> Weights:
         """g . B, kept until another element is asked for."""
         if self._moved is None or self._moved[0] is not element:
-            self._moved = (element, apply_element(element, self.b))
+            b = self.b
+            self._moved = (element, b.moved(element) if isinstance(b, Raised) else apply_element(element, b))
         return self._moved[1]
 
     def distance(self, element: Element | None = None) -> float:

@@ -103,10 +103,15 @@ class State:
 
     def __init__(self, mover: Mover, weights: Weights) -> None:
         self.structure, self.mover = mover.structure, mover
-        self.weights: dict[str, Tensor] = dict(weights)
+        self.held: dict[str, Tensor] = dict(weights)
         base = identity(mover.structure)
         self.relabel, self._log_scale, self._sign = base.relabel, base.log_scale, base.sign
         self._linear = dict(base.linear)
+
+    @property
+    def weights(self) -> Weights:
+        """The parameters where they are now."""
+        return self.held
 
     @property
     def element(self) -> Element:
@@ -124,25 +129,25 @@ class State:
         """The same state, of some weights only."""
         out = State.__new__(State)
         vars(out).update(vars(self))
-        names = self.weights if params is None else [p for p in params if p in self.weights]
-        out.weights = {name: self.weights[name] for name in names}
+        names = self.held if params is None else [p for p in params if p in self.held]
+        out.held = {name: self.held[name] for name in names}
         out._linear = dict(self._linear)
         return out
 
     def adopt(self, trial: State) -> None:
         """Go where a copy has gone."""
-        vars(self).update({**vars(trial), "weights": {**self.weights, **trial.weights}})
+        vars(self).update({**vars(trial), "held": {**self.held, **trial.held}})
 
     def match(self, found: Match, slots: Iterable[Slot]) -> None:
         """Permute and turn."""
         for orbit, matrices in found.linear.items():
             self.turn(orbit, matrices)
-        self.mover.permute(self.weights, slots, found.relabel)
+        self.mover.permute(self.held, slots, found.relabel)
         self.relabel = found.relabel[self.relabel]
 
     def turn(self, orbit: int, matrices: np.ndarray) -> None:
         """Act with a matrix on each block of a linear axis."""
-        self.mover.turn(self.weights, orbit, matrices)
+        self.mover.turn(self.held, orbit, matrices)
         moved = matrices[fibre_map(self.structure, orbit, self.relabel)]
         self._linear[orbit] = moved @ self._linear[orbit]
 
@@ -156,4 +161,4 @@ class State:
             first = start + (np.arange(stop - start) if source is None else source)
             self._log_scale[first] += log_scale[start:stop]
             self._sign[first] *= sign[start:stop]
-        self.mover.multiply(self.weights, slots, np.exp(log_scale) * sign)
+        self.mover.multiply(self.held, slots, np.exp(log_scale) * sign)

@@ -55,8 +55,8 @@ def survey(
 ) -> list[Row]:
     """Verify every model of `specs` that `out` does not hold yet, and keep all rows in `out`.
 
-    A model that failed under other limits is tried again. like: models that are not run because they have the
-    architecture of another (see `catalogue`).
+    A model that failed under other limits, or for want of a processor, is tried again. like: models that are
+    not run because they have the architecture of another (see `catalogue`).
     """
     from joblib import Parallel, delayed
 
@@ -76,7 +76,7 @@ def survey(
             known = is_settled(spec)
         if not known:
             row = _isolated(context, spec, seconds, gigabytes)
-            row = replace(row, limits=limits) if row.status == "failed" else row
+            row = replace(row, limits=row.limits or limits) if row.status == "failed" else row
             with lock:
                 kept.add([row])
         progress(kept.items[spec])
@@ -104,7 +104,9 @@ def _isolated(context: Any, spec: str, seconds: float, gigabytes: float) -> Row:
     try:
         if receive.poll(PATIENCE * seconds):
             return Row(**receive.recv())
-        return Row(spec, "failed", error=f"took more than {PATIENCE * seconds:.0f} s by the clock")
+        # Said of the machine, not of the model: under other limits than those asked for, so tried again.
+        limit = PATIENCE * seconds
+        return Row(spec, "failed", error=f"took over {limit:.0f} s by the clock", limits={"clock": limit})
     except EOFError:
         process.join()
         if process.exitcode == -signal.SIGXCPU:

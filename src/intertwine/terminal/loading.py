@@ -44,9 +44,14 @@ def load_model(args: argparse.Namespace, *, weights: str | None = None) -> Sourc
     """
     from dataclasses import replace
 
+    import torch
+
     from intertwine import zoo
 
     chosen = weights if weights is not None else getattr(args, "weights", None)
+    shapes_only = args.device == "meta"
+    if shapes_only and not getattr(args, "no_proof", False):
+        raise InputError("the device meta holds no values", do="use --device cpu, or inspect --no-proof")
     source = zoo.resolve(
         args.model,
         input=args.input,
@@ -55,10 +60,11 @@ def load_model(args: argparse.Namespace, *, weights: str | None = None) -> Sourc
         classes=getattr(args, "model_classes", None),
         pretrained=getattr(args, "pretrained", False),
         run_code=getattr(args, "run_code", False),
+        shapes_only=shapes_only,
         input_of=lambda found: _input_of_data(args, found),
     )
     args.prepare = source.prepare
-    device = parse_device(args.device)
+    device = torch.device("meta") if shapes_only else parse_device(args.device)
     example = tuple(_to(value, device) for value in source.example)
     kwargs = {name: _to(value, device) for name, value in source.kwargs.items()}
     with user_code(f"{args.model}: to({args.device})"):

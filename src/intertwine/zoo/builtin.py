@@ -50,6 +50,19 @@ def from_hugging_face(spec: str, wanted: Wanted) -> Source:
     return pretrained.hf_source(spec, wanted)
 
 
+@model_source(
+    "hub",
+    form="DIR:NAME",
+    help="an entry of hubconf.py, there or in torch.hub's cache; needs --run-code",
+    runs_code=True,
+)
+def from_hub(spec: str, wanted: Wanted) -> Source:
+    """What an entry point of a hubconf.py returns."""
+    from intertwine.zoo.hub import hub_source
+
+    return hub_source(spec, wanted)
+
+
 @model_source("diffusers", help='unet2d, unet2d-condition: small, from a config (extra "diffusion")')
 def from_diffusers(spec: str, wanted: Wanted) -> Source:
     """A small random UNet."""

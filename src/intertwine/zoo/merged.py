@@ -54,7 +54,8 @@ def _rebuild(recipe: MergedRecipe, source: str | None, run_code: bool, where: st
                 where=where,
                 do="if you trust that file, pass run_code=True",
             )
-        _look_at_file(recipe, chosen, where)
+        if ".py:" in chosen:
+            _look_at_file(recipe, chosen, where)
     return replace(resolve(chosen, input=recipe.input, run_code=run_code), name=chosen)
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from intertwine.data.preparation import Preparation
@@ -66,12 +67,17 @@ def _from_folder(spec: str, place: str | Path, wanted: Wanted, folder: Path | No
             options = {"trust_remote_code": True} if wanted.run_code else {}
             if wanted.classes is not None:
                 config.num_labels = wanted.classes
-            with bounded(spec, WeightsOf(folder) if folder is not None else None):
-                model, report = loader.from_pretrained(
-                    place, config=config, output_loading_info=True, **options
-                )
+            if torch.get_default_device().type == "meta":  # shapes are enough: no weight is read
+                make = getattr(loader, "from_config", None) or loader._from_config
+                with bounded(spec):
+                    model = make(config, **options)
+            else:
+                with bounded(spec, WeightsOf(folder) if folder is not None else None):
+                    model, report = loader.from_pretrained(
+                        place, config=config, output_loading_info=True, **options
+                    )
+                _check_complete(model, report, spec)
         folder = folder if folder is not None else _in_cache(str(place))
-        _check_complete(model, report, spec)
         model.register_forward_hook(keep_predictions)
         example, kwargs = call_of(model, config)
         prepare = prepare_for(model, folder)

@@ -1,8 +1,9 @@
 """Small configs of any type of transformers, made from the fields that its default config has.
 
 Nobody knows which choice of sizes a type takes, so several are made and the first that builds and runs is
-taken: sizes of a table, by name; the default ones divided by one number, which keeps their relations (the
-size of a head stays, there are fewer of them); the default ones with few layers.
+taken: sizes of a table, by name; the same, and what the table lacks by what its name ends in; the default
+ones divided by one number, which keeps their relations (the size of a head stays, there are fewer of them);
+the default ones with few layers.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ _SHORT = {
 
 # What a field of a config counts, by how its name ends; the first that matches.
 _KINDS: tuple[tuple[str, str], ...] = (
-    ("kept", r"(head_dim|head_size|d_kv|kv_channels|patch_size|group_size|chunk_size|state_size)$"),
+    ("head", r"(head_dim|head_size|d_kv|d_head)$"),
+    ("kept", r"(kv_channels|patch_size|group_size|chunk_size|state_size)$"),
     ("vocabulary", r"vocab_size$"),
     ("token", r"token_(id|index)$"),
     ("heads", r"(^|_)(n_|num_)?(\w*_)?heads?$"),
@@ -114,6 +116,8 @@ _KINDS: tuple[tuple[str, str], ...] = (
     ("width", r"(hidden_sizes?|d_model|n_embd|embd|embedding_size|(^|_)dims?|intermediate_size|d_ff|n_inner"
               r"|d_inner|ffn_size|_channels|_rank|projection_size)$"),
 )  # fmt: skip
+_OF_KIND = {"head": 8, "heads": 4, "experts": _EXPERTS, "depth": _LAYERS, "width": 32}
+_UNSAID = ("num_key_value_heads", "head_dim")  # None in configs whose models take no None
 
 
 def small_configs(transformers: Any, config_class: Any, sizes: Mapping[str, int]) -> Iterator[Any]:
@@ -123,6 +127,7 @@ def small_configs(transformers: Any, config_class: Any, sizes: Mapping[str, int]
     """
     ways: list[Callable[[Any], Mapping[str, Any]]] = [
         partial(_by_table, transformers),
+        partial(_by_table, transformers, by_kind=True),
         *(partial(_divided, divisor) for divisor in (16, 8, 1)),
     ]
     refusal: Exception | None = None
@@ -154,18 +159,25 @@ def chosen_sizes(config_class: Any, query: str, family: str) -> dict[str, int]:
     return sizes
 
 
-def _by_table(transformers: Any, default: Any) -> dict[str, Any]:
-    """The sizes of the tables that the default config has; nested configs likewise."""
+def _by_table(transformers: Any, default: Any, by_kind: bool = False) -> dict[str, Any]:
+    """The sizes of the tables that the default config has; nested configs likewise.
+
+    by_kind: other fields get the size of their kind, and what is not said but must be is said.
+    """
     values = default.to_dict()
     found: dict[str, Any] = {name: size for name, size in _SMALL.items() if isinstance(values.get(name), int)}
+    if by_kind:
+        found |= {name: _SMALL[name] for name in _UNSAID if name in values}
+        others = {n: _OF_KIND[k] for n in values if n not in found and (k := _kind(n)) in _OF_KIND}
+        found |= {n: size for n, size in others.items() if type(values[n]) is int and values[n] > size}
     if isinstance(values.get("patch_size"), int) and values["patch_size"] >= 8:
         found["patch_size"] = _PATCH
     for name, inner in _nested(default):
         if inner.model_type == "timm_backbone":  # a whole ResNet-50 of another library
             inner = transformers.CONFIG_MAPPING["resnet"]()
-            found[name] = type(inner)(**_by_table(transformers, inner))
+            found[name] = type(inner)(**_by_table(transformers, inner, by_kind))
         else:
-            found[name] = {**_by_table(transformers, inner), "model_type": inner.model_type}
+            found[name] = {**_by_table(transformers, inner, by_kind), "model_type": inner.model_type}
     found |= {name: False for name in ("use_cache", "use_pretrained_backbone") if name in values}
     return found | _FAMILIES.get(default.model_type, {})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -150,6 +150,7 @@ def resolve(
     classes: int | None = None,
     pretrained: bool = False,
     run_code: bool = False,
+    shapes_only: bool = False,
     input_of: Callable[[Source], str | None] | None = None,
 ) -> Source:
     """The model and example of a MODEL string; `input` ("1x3x32x32") replaces the default example.
@@ -158,6 +159,7 @@ def resolve(
     file to load; where its last layer has another number of classes, the model is built with that one, unless
     `classes` says otherwise. `pretrained` asks the library for its trained weights, `run_code` allows a
     folder to bring its own code. input_of: called for the input of a model that does not say what it takes.
+    shapes_only: the model is on the device meta; no weight is read or drawn, and none can be asked for.
 
     >>> source = resolve("zoo:tiny10", input="4x3x32x32")
     >>> source.name, tuple(source.example[0].shape)
@@ -165,9 +167,11 @@ def resolve(
     """
     if classes is not None and classes > MOST_CLASSES:
         raise InputError(f"{classes:,} classes are more than {MOST_CLASSES:,}", do="give fewer")
+    if shapes_only and (weights is not None or pretrained):
+        raise InputError("on the device meta no weights are read", do="leave out --weights and --pretrained")
     shapes = parse_input(input) if input is not None else None
     builder, wanted = find_source(spec), Wanted(classes, pretrained, run_code)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.device("meta") if shapes_only else nullcontext():
         torch.manual_seed(seed)
         with bounded(spec):
             source = builder.build(spec, wanted)
@@ -183,7 +187,7 @@ def resolve(
             f"{spec} does not say what its input looks like",
             do="give --data, or --input 1x3x32x32, or return (model, example) from the factory",
         )
-    _check_weights(source)
+    _check_weights(source, shapes_only)
     with user_code(f"{spec}: eval()"):
         source.model.eval()
     return source
@@ -204,8 +208,8 @@ def _with_weights(
     return source
 
 
-def _check_weights(source: Source) -> None:
-    """Every weight and every input has values here: neither lazy nor on the device meta."""
+def _check_weights(source: Source, shapes_only: bool) -> None:
+    """Every weight and every input has values here, unless shapes are enough: neither lazy nor on meta."""
     with user_code(f"the parameters of {source.name}"):  # a model may have its own way to list them, or none
         named = [*source.model.named_parameters(), *source.model.named_buffers()]
     inputs = [(f"input {number}", tensor) for number, tensor in enumerate(source.example, 1)]
@@ -216,7 +220,8 @@ def _check_weights(source: Source) -> None:
                 so="a lazy layer takes its shape from the first input",
                 do="call the model once in the factory",
             )
-        if tensor.is_meta and torch.get_default_device().type != "meta":  # the catalogue asks for no values
+        without = shapes_only or torch.get_default_device().type == "meta"  # the catalogue's
+        if tensor.is_meta and not without:
             raise ModelError(
                 f"{name} of {source.name} is on the device meta and holds no values",
                 do="build the model without torch.device('meta')",

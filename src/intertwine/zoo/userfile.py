@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,7 +27,7 @@ _DO = "return the model, (model, example) or (model, example, kwargs)"
 def build_from_file(spec: str) -> Built:
     """Run the file of "path/to/file.py:factory" and call its factory."""
     path, _, name = spec.rpartition(":")
-    module = _run(existing_file(path, "Python file", ModelError))
+    module = run_file(existing_file(path, "Python file", ModelError))
     factory = getattr(module, name, None)
     if not callable(factory):
         own = [
@@ -61,21 +62,30 @@ def _parts(spec: str, built: Any) -> Built:
     return model, tuple(example), dict(kwargs)
 
 
-def _run(path: Path) -> ModuleType:
+def run_file(path: Path) -> ModuleType:
+    """The module of a Python file, run under a name of its own."""
     name = f"{USER_MODULE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ModelError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look the module up by name
-    folder = str(path.parent.resolve())
-    sys.path.insert(0, folder)  # the file may import its neighbours, as a script could
     try:
-        with user_code(f"running {path} failed"):
+        with importable(path.parent), user_code(f"running {path} failed"):
             spec.loader.exec_module(module)
     except ModelError:
         sys.modules.pop(name, None)
         raise
-    finally:
-        sys.path.remove(folder)
     return module
+
+
+@contextmanager
+def importable(folder: Path) -> Iterator[None]:
+    """What lies in the folder can be imported, as by a script there."""
+    place = str(folder.resolve())
+    sys.path.insert(0, place)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # its code may have removed it
+            sys.path.remove(place)
