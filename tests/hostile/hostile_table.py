@@ -17,7 +17,7 @@ from hostile_code import RIGHT, WRONG, factories, write_code
 from hostile_data import data_specs, grey_png
 from hostile_files import make_files
 from hostile_pretrained import make_concepts, make_pretrained, make_tokenizers
-from hostile_run import run_command
+from hostile_run import SECONDS, run_command
 
 from intertwine import numbers
 from intertwine.cli.program import build_parser, commands
@@ -100,9 +100,9 @@ class Case:
     argv: tuple[str, ...]
     allowed: tuple[int, ...] = REFUSED
 
-    def trouble(self) -> str:
+    def trouble(self, seconds: float = SECONDS) -> str:
         """Run it; what was wrong, or nothing."""
-        return run_command(self.argv).wrong(self.allowed, as_json="--json" in self.argv)
+        return run_command(self.argv, seconds).wrong(self.allowed, as_json="--json" in self.argv)
 
     def __str__(self) -> str:
         return " ".join(ascii(word)[1:-1][:60] for word in self.argv)
