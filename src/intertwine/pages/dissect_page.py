@@ -165,7 +165,8 @@ def dissect_page(result: Dissection, *, facts: Mapping[str, Any] | None = None) 
     layers = list(result.groups)
     if len({r.alpha for r in result.readings}) > 2:
         curves = {layer: share_points(result.of(layer)) for layer in layers}
-        page.figure(share_figure(curves), "Bars are deviations over random rotations.")
+        bars = " Bars are deviations over random rotations." if any(r.draw for r in result.readings) else ""
+        page.figure(share_figure(curves), f"Share of interpretable units against the rotation.{bars}")
     page.table(COLUMNS, dissect_rows(result))
     for layer in layers:
         first = {basis_name(r): r for r in result.of(layer) if r.draw == 0}

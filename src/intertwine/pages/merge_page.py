@@ -54,7 +54,7 @@ def merged_finding(result: Merged) -> str:
     old, new, error = (
         getattr(e, name) for e, name in ((before, what), (after, what), (after, f"{what}_error"))
     )
-    within = f" +- {_number(error, what)}" if math.isfinite(error) else ""
+    within = f" ± {_number(error, what)}" if math.isfinite(error) else ""
     if what == "cosine":
         return f"{text}; embeddings have a cosine of {new:.4f}{within} with those of the model as it was."
     if what == "loss":
