@@ -53,11 +53,12 @@
       (plot.layout.annotations || []).forEach((each, i) => {
         if (each.bgcolor) change[`annotations[${i}].bgcolor`] = paper;
       });
+      const onPaper = !plot._fullData.some(trace => /heatmap|contour|image/.test(trace.type));
       const shades = { "line.color": [], "marker.color": [], "error_y.color": [] };
       plot.given ||= plot._fullData.map(trace => [trace.line?.color, trace.marker?.color, trace.error_y?.color]);
       plot._fullData.forEach((trace, i) => Object.values(shades).forEach((list, part) => {
         const given = plot.given[i][part];
-        list.push(trace.type === "scatter" && typeof given === "string" ? readable(given, paper, ink) : undefined);
+        list.push(onPaper && trace.type === "scatter" && typeof given === "string" ? readable(given, paper, ink) : undefined);
       }));
       Plotly.update(plot, shades, change);
     }
@@ -76,7 +77,10 @@
       }
       for (const part of data.flatMap(trace => [trace, trace.marker]))
         if (part?.colorbar)
-          part.colorbar = { ...part.colorbar, orientation: "h", x: 0.5, xanchor: "center", y: 0, yanchor: "top", len: 0.9 };
+          part.colorbar = {
+            ...part.colorbar, orientation: "h", x: 0.5, xanchor: "center", y: 0, yanchor: "top", len: 0.9,
+            title: { ...part.colorbar.title, side: "bottom" },
+          };
       layout.margin = { ...margin, l: 0, r: 0, b: 70 };
     } else {
       if (legend.yref !== "container" && layout.showlegend !== false)
@@ -86,7 +90,7 @@
     }
   };
   // What stands in the margins is measured once it is drawn: a legend that wraps, or a title, makes its own room.
-  const settle = plot => {
+  const settle = async plot => {
     const frame = plot.getBoundingClientRect(), { margin, height, legend } = plot._fullLayout;
     const boxes = query => [...plot.querySelectorAll(query)].map(each => each.getBoundingClientRect()).filter(box => box.width);
     const notes = boxes(".annotation"), change = {};
@@ -97,7 +101,9 @@
       const over = Math.max(...[...notes, ...boxes(".xtitle")].map(box => box.bottom), 0) - below[0].top + 8;
       if (over > 0) Object.assign(change, { "margin.b": margin.b + over, height: height + over });
     }
-    return Object.keys(change).length ? Plotly.relayout(plot, change) : null;
+    if (!Object.keys(change).length) return false;
+    await Plotly.relayout(plot, change);
+    return true;
   };
   // A title is text of the page, which wraps and cannot run into the legend.
   const entitle = (layout, plot) => {
@@ -126,7 +132,8 @@
       await Plotly.newPlot(plot, data, layout, { displayModeBar: false, responsive: true });
     }
     paint();
-    for (const plot of plots()) await settle(plot);
+    for (const plot of plots())  // a wider margin may wrap the legend once more
+      for (let round = 0; round < 3 && await settle(plot); round += 1);
     for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", paint);
   };
   window.drawn = draw();
