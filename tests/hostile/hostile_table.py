@@ -291,6 +291,10 @@ class Table:
         yield Case((*evaluate, f"imagefolder:{self.folder}/png-sizes", "--size", "8192"))
         for path in self.files["recipe"]:
             yield Case(("train", "mlp", "--data", "digits", "-o", "out", "--recipe", str(path)))
+        yield Case(("train", "mlp", "--data", "digits", "-o", "out", "--recipe", "digits", "--classes", "2"))
+        for option in ("--data", "--weights"):
+            yield Case(("reproduce", "ifm-fig3a", "-o", "out", option, "n" * 300))
+        yield Case(("reproduce", "genni-fig1", "-o", "out", "--preset", "cifar"))
         for path in self.files["sweep"]:
             yield Case(("sweep", str(path), "-o", "out"))
         yield Case(("inspect", f"{net}:good", "--input", "1x3x40000x40000"))
