@@ -114,7 +114,17 @@ def _remember() -> None:
     import numpy
     import torch
 
-    owners = [builtins, json, numpy, os, torch, torch.export, torch.linalg, torch.nn.functional, torch.Tensor]
+    owners: list[Any] = [
+        builtins,
+        json,
+        numpy,
+        os,
+        torch,
+        torch.export,
+        torch.linalg,
+        torch.nn.functional,
+        torch.Tensor,
+    ]
     layers = [kind for kind in vars(torch.nn).values() if isinstance(kind, type)]
     for owner in (*owners, *layers):
         name = f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
