@@ -299,6 +299,7 @@ class Table:
             yield Case(("sweep", str(path), "-o", "out"))
         yield Case(("inspect", f"{net}:good", "--input", "1x3x40000x40000"))
         yield Case(("inspect", "zoo:mlp", "--input", "1x3"))
+        yield Case(("inspect", f"{net}:good", "-o", "\udcff.html"), (0,))  # a name that is no UTF-8
         yield Case(("compare", "zoo:mlp", "zoo:mlp", "--data", "digits"))
         yield Case(("rotate", "zoo:digits-vgg", "--data", "digits", "--at", "classifier", "--epochs", "0"))
         for device in ("meta", "warp", "cuda:99", "cpu:-1", "", "\x1b", "cpu:" + "9" * 50):
