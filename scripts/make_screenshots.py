@@ -1,24 +1,27 @@
 """docs/images and docs/gallery.md: the page of every verb as chromium shows it, light, dark and narrow.
 
     python scripts/make_screenshots.py [NAME ...]     (apt-get install chromium; extras vision, rl, train)
+    python scripts/make_screenshots.py --in DIR ...   work there, and go on with what is there already
     python scripts/make_screenshots.py --gallery      only write docs/gallery.md
 
-Every picture is made by commands of the package on data and weights that are in it.
+Every picture is made by commands of the package on data and weights that are in it. A page that says
+something on the console, asks for anything, is larger than 2 MB or wider than a telephone is refused.
 """
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 import tempfile
 from contextlib import chdir
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
-from browser import shoot  # noqa: E402
+from browser import look, shoot  # noqa: E402
 
 _NET = "zoo:digits-vgg --weights shipped:0"
 _PAIR = "zoo:digits-vgg zoo:digits-vgg --weights-a shipped:0 --weights-b shipped:1 --data digits"
@@ -28,6 +31,7 @@ _SWEEP = """data: digits
 train: {models: [mlp], seeds: 0-3, recipe: r.yml}
 compare: {measures: [cka], inputs: 200}
 """
+_GRIDS = "MiniGrid-Empty-5x5-v0 MiniGrid-Empty-6x6-v0"
 _FOUR = """import torch
 from torch import nn
 
@@ -48,6 +52,7 @@ class Shown:
     page: str = ""
     before: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
+    height: int = 900
 
 
 PAGES = {
@@ -90,38 +95,49 @@ PAGES = {
                       "coverage --library zoo --filter 'm*' -o coverage.json --page coverage.html"),
     "reproduce": Shown("a figure of a source", "the verdict, and the figure made again",
                        "reproduce genni-fig1 -o figures", page="figures/genni-fig1.html"),
-    "agents": Shown("policies in a grid world", "representation against function of policies",
-                    "agents compare zoo --env MiniGrid-Empty-5x5-v0 --jobs 1 -o agents.html",
-                    before=("agents train --env MiniGrid-Empty-5x5-v0 --seeds 0-2 --steps 8192 --stages 4 "
-                            "--jobs 1 -o zoo",)),
+    "agents": Shown("policies in a grid world", "representation against function of policies, in four panels",
+                    f"agents compare zoo --env {_GRIDS} --jobs 1 -o agents.html", height=1000,
+                    before=tuple(f"agents train --env {grid} --seeds 0-2 --steps 16384 --stages 4 --jobs 1 "
+                                 "-o zoo" for grid in _GRIDS.split())),
     "report": Shown("any pages as one file", "a table of contents, then every page",
                     "report verify.html dimension.html -o report.html",
                     before=(f"verify {_NET} -o verify.html",
                             f"dimension {_NET} --data digits --limit 400 --at features.3 -o dimension.html")),
 }  # fmt: skip
 VIEWS = {"light": (False, 1180), "dark": (True, 1180), "narrow": (False, 390)}
-_COLOURS = 64
+_MOST_BYTES = 2_000_000
+_COLOURS = 256  # fewer, and what is rare in a picture (links, dots) turns grey
 
 
-def make(name: str) -> None:
-    """Run the commands of one page and write NAME-VIEW.png for every view."""
+def make(name: str, folder: Path) -> None:
+    """Run the commands of one page in a folder and write NAME-VIEW.png for every view."""
     from PIL import Image
 
     from intertwine.cli import main
 
     shown = PAGES[name]
-    with tempfile.TemporaryDirectory() as folder, chdir(folder):  # the footer names the command as typed
+    with chdir(folder):  # the footer names the command as typed
         for path, text in shown.files.items():
             Path(path).write_text(text)
         for command in (*shown.before, shown.command):
             assert main(shlex.split(command)) == 0, command
+        page = (folder / (shown.page or f"{name}.html")).resolve()
+        check(page, folder)
         for view, (dark, width) in VIEWS.items():
             target = ROOT / "docs/images" / f"{name}-{view}.png"
-            page = (Path(folder) / (shown.page or f"{name}.html")).resolve()
-            shoot(page, target, Path(folder), dark=dark, width=width, height=900)
-            picture = Image.open(target).convert("RGB").crop((0, 0, width, 900))
+            shoot(page, target, folder, dark=dark, width=width, height=shown.height)
+            picture = Image.open(target).convert("RGB").crop((0, 0, width, shown.height))
             picture.quantize(_COLOURS).save(target, optimize=True)
             print(target.relative_to(ROOT), f"{target.stat().st_size:,} bytes", flush=True)
+
+
+def check(page: Path, folder: Path) -> None:
+    """At 390 pixels: no error, no request, every figure drawn, nothing to scroll sideways; below 2 MB."""
+    seen = look(page, folder, width=390)
+    # a browser without a graphics card may say that its WebGL is slow
+    replace(seen, errors=[said for said in seen.errors if "WebGL" not in said]).assert_sound()
+    assert seen.wide <= 0, f"{page.name} is {seen.wide} pixels too wide"
+    assert page.stat().st_size < _MOST_BYTES, f"{page.name} has {page.stat().st_size:,} bytes"
 
 
 def gallery() -> str:
@@ -143,7 +159,16 @@ def gallery() -> str:
 
 
 if __name__ == "__main__":
-    if "--gallery" not in sys.argv:
-        for each in sys.argv[1:] or PAGES:
-            make(each)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", choices=[*PAGES, []])
+    parser.add_argument("--in", type=Path, dest="folder")
+    parser.add_argument("--gallery", action="store_true")
+    args = parser.parse_args()
+    for each in () if args.gallery else args.names or PAGES:
+        with tempfile.TemporaryDirectory() as temporary:
+            place = Path(temporary) if args.folder is None else args.folder.resolve() / each
+            place.mkdir(parents=True, exist_ok=True)
+            make(each, place)
     (ROOT / "docs/gallery.md").write_text(gallery(), encoding="utf-8")

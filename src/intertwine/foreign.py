@@ -1,7 +1,8 @@
 """Code of others that runs in our process: what it raises, what it prints, and what it changes around it.
 
 A factory may call sys.exit, close stdout, change the working directory or torch's defaults. None of that
-decides how a command ends, where its output goes or in which precision it computes.
+decides how a command ends, where its output goes or in which precision it computes. Functions of torch that
+it replaces stay as it wants them, but are known: what fails because of them is not called a bug of ours.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def user_code(what: str) -> Iterator[None]:
     Traceback (most recent call last):
     intertwine.errors.ModelError: make(): SystemExit: its code called sys.exit(0)
     """
+    _remember()
     out = _Lent(sys.stderr)  # results go to stdout, and `--json` must stay JSON
     try:
         with kept_process(), redirect_stdout(out), redirect_stderr(out):
@@ -97,6 +99,60 @@ def kept_process() -> Iterator[None]:
         torch.use_deterministic_algorithms(strict, warn_only=lenient)
     if torch.is_inference_mode_enabled() != inference:
         raise ModelError("it left torch.inference_mode switched on", do="use it in a with statement")
+
+
+_as_they_were: dict[str, tuple[Any, dict[str, Any]]] = {}  # by name: a module or class, and what it held
+
+
+def _remember() -> None:
+    """What torch and the like hold before the first code of a user runs."""
+    if _as_they_were:
+        return
+    import builtins
+    import json
+
+    import numpy
+    import torch
+
+    owners: list[Any] = [
+        builtins,
+        json,
+        numpy,
+        os,
+        torch,
+        torch.export,
+        torch.linalg,
+        torch.nn.functional,
+        torch.Tensor,
+    ]
+    layers = [kind for kind in vars(torch.nn).values() if isinstance(kind, type)]
+    for owner in (*owners, *layers):
+        name = f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
+        _as_they_were[name] = (owner, dict(vars(owner)))
+
+
+def replaced() -> list[str]:
+    """What of torch, numpy and Python is not what it was before code of a user ran, and not by torch itself.
+
+    >>> import torch
+    >>> with user_code("make()"):
+    ...     kept, torch.randn = torch.randn, None
+    >>> replaced()
+    ['torch.randn']
+    >>> torch.randn = kept
+    """
+    found = []
+    for name, (owner, held) in _as_they_were.items():
+        now = vars(owner)
+        for key, value in held.items():
+            other = now.get(key)
+            if other is not value and callable(value) and not _of_torch(other):
+                found.append(f"{name}.{key}")
+    return found
+
+
+def _of_torch(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).split(".")[0] == "torch"
 
 
 def _folder() -> str | None:

@@ -1,6 +1,7 @@
 """What is killed: train, merge, merge over an old model, combine, align, sweeps, coverage, reproduce.
 
-What costs time and writes nothing (data, traces, plans) is done once, before the processes are forked.
+What costs time and writes nothing (imports, the parser, data, traces, plans) is done once, before the
+processes are forked.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import torch
 from tests.crash.workers import fork_workers
 
 from intertwine import combine, recipes, trace, zoo
-from intertwine.cli import main
+from intertwine.cli import main, program
 from intertwine.files import folder as folder_module
 from intertwine.merging import apply_merge, plan_merge, save_merged
 from intertwine.merging.storage import read_recipe
@@ -66,6 +68,8 @@ def _timeless(value: Any) -> Any:
 def make_scenarios() -> list[Scenario]:
     """All of them, with their data and plans."""
     torch.set_num_threads(1)
+    import_module("lightning_fabric")  # which a training imports late
+    parser = program.build_parser()
     splits = load_splits("digits", limit=96)
     sgd = Optimizer("sgd", 0.05, momentum=0.9)
     recipe = Recipe(epochs=2, batch=48, optimizer=sgd, checkpoints=(0, 1), keep="best")
@@ -147,6 +151,7 @@ def make_scenarios() -> list[Scenario]:
         )
 
     def do_reproduce(root: Path) -> None:
+        program.build_parser = lambda: parser
         recipes.find_recipe = lambda name: recipes.Reproduction("toy", "a toy", "here", toy)
         assert main(["reproduce", "toy", "-o", str(root / "figures")]) == 0
 

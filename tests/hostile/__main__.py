@@ -1,6 +1,7 @@
 """python -m tests.hostile: all bad command lines and calls of functions, and mutated files of all readers.
 
-It can be cut: `--parts calls` runs one table only, `--share 2/5` every fifth case from the second on.
+It can be cut: `--parts calls` runs one table only, `--share 2/5` every fifth case from the second on; with
+`--state FILE` a run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from hostile_api import calls, try_all
 from hostile_bytes import READERS, fuzz
 from hostile_run import run_command, warm
+from hostile_state import State
 from hostile_surroundings import SURROUNDINGS, UNHEARD
 from hostile_table import FINE, Table
 
-PARTS = ("commands", "surroundings", "calls", "files")
+PATIENCE = 300.0  # seconds, for what may only have waited for its turn on a busy machine
 # In all surroundings: what prints, what writes, what fails.
 LINES: tuple[tuple[str, ...], ...] = (
     ("inspect", "zoo:mlp", "--json"), ("inspect", "zoo:mlp", "-o", "page.html"), ("zoo", "list"),
@@ -36,41 +38,61 @@ def share(text: str) -> slice:
     return slice(int(first) - 1, None, int(step))
 
 
-def run_commands(folder: Path, only: str, part: slice, slow: float) -> Iterator[str]:
+def run_commands(folder: Path, args: argparse.Namespace, state: State) -> Iterator[str]:
     """What was wrong with the command lines, one by one."""
-    cases = [case for case in Table(folder / "bad").cases() if only in str(case)][part]
-    for case in cases:
+    cases = [case for case in Table(folder / "bad").cases() if args.only in str(case)]
+    for number, case in state.todo("commands", cases, args.share):
         began = time.monotonic()
         trouble = case.trouble()
+        if trouble.startswith("hangs"):  # or the machine is busy
+            trouble = case.trouble(seconds=PATIENCE)
         if trouble:
             yield f"{case}\n        {trouble}"
-        if time.monotonic() - began > slow:
+        else:
+            state.held("commands", number, len(cases))
+        if time.monotonic() - began > args.slow:
             print(f"    {case} took {time.monotonic() - began:.0f} s", flush=True)
-    print(f"{len(cases)} command lines", flush=True)
+    print(f"{len(cases[args.share])} command lines", flush=True)
 
 
-def run_surroundings(only: str, part: slice) -> Iterator[str]:
-    pairs = [(name, line) for name in SURROUNDINGS for line in LINES if only in f"{name} {line}"][part]
-    for name, line in pairs:
-        outcome = run_command(line, before=SURROUNDINGS[name])
+def run_surroundings(folder: Path, args: argparse.Namespace, state: State) -> Iterator[str]:
+    pairs = [(name, line) for name in SURROUNDINGS for line in LINES if args.only in f"{name} {line}"]
+    for number, (name, line) in state.todo("surroundings", pairs, args.share):
+        outcome = run_command(line, seconds=PATIENCE, before=SURROUNDINGS[name])
         trouble = (replace(outcome, left=()) if name in UNHEARD else outcome).wrong(FINE)
         if trouble:
             yield f"{name}: {' '.join(line)}\n        {trouble}"
-    print(f"{len(pairs)} commands in odd surroundings", flush=True)
+        else:
+            state.held("surroundings", number, len(pairs))
+    print(f"{len(pairs[args.share])} commands in odd surroundings", flush=True)
 
 
-def run_calls(folder: Path, only: str, part: slice) -> Iterator[str]:
-    cases = [case for case in calls() if only in str(case)][part]
-    for first in range(0, len(cases), 100):  # what was wrong is told as it is found
-        yield from try_all(cases[first : first + 100], folder)
-    print(f"{len(cases)} calls of functions", flush=True)
+def run_calls(folder: Path, args: argparse.Namespace, state: State) -> Iterator[str]:
+    cases = [case for case in calls() if args.only in str(case)]
+    todo = state.todo("calls", cases, args.share)
+    for first in range(0, len(todo), 25):  # what was wrong is told as it is found
+        some = todo[first : first + 25]
+        found = try_all([case for _, case in some], folder)
+        yield from found
+        for number, case in some:
+            if not any(line.startswith(f"{case}:") for line in found):
+                state.held("calls", number, len(cases))
+    print(f"{len(cases[args.share])} calls of functions", flush=True)
 
 
-def run_files(folder: Path, only: str, mutations: int, seed: int) -> Iterator[str]:
-    names = [name for name in READERS if only in name]
-    for name in names:
-        yield from fuzz(name, mutations // len(READERS), seed, folder)
-    print(f"{mutations // len(READERS)} files for each of {len(names)} readers", flush=True)
+def run_files(folder: Path, args: argparse.Namespace, state: State) -> Iterator[str]:
+    names, each = [name for name in READERS if args.only in name], args.mutations // len(READERS)
+    for number, name in state.todo(f"files {args.seed} {each}", names, args.share):
+        found = fuzz(name, each, args.seed, folder)
+        yield from found
+        if not found:
+            state.held(f"files {args.seed} {each}", number, len(names))
+    print(f"{each} files for each of {len(names[args.share])} readers", flush=True)
+
+
+PARTS = {
+    "commands": run_commands, "surroundings": run_surroundings, "calls": run_calls, "files": run_files
+}  # fmt: skip
 
 
 def main() -> int:
@@ -78,25 +100,20 @@ def main() -> int:
     parser.add_argument("--mutations", type=int, default=1000, help="in all, dealt out to the readers")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="cases that contain this text")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument(
         "--share", type=share, default=share("1/1"), metavar="I/N", help="every N-th from the I-th on"
     )
+    parser.add_argument("--state", type=Path, help="a file that remembers which cases held")
     parser.add_argument("--slow", type=float, default=10.0, help="seconds from which a command is reported")
     args = parser.parse_args()
     warm()
+    state = State(args.state)
     wrong = 0
     for part in args.parts:
         with tempfile.TemporaryDirectory() as name:
-            folder, began = Path(name), _cpu()
-            if part == "commands":
-                found = run_commands(folder, args.only, args.share, args.slow)
-            elif part == "surroundings":
-                found = run_surroundings(args.only, args.share)
-            elif part == "calls":
-                found = run_calls(folder, args.only, args.share)
-            else:
-                found = run_files(folder, args.only, args.mutations, args.seed)
+            began = _cpu()
+            found = PARTS[part](Path(name), args, state)
             before = wrong
             for line in found:
                 wrong += 1

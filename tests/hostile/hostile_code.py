@@ -82,6 +82,13 @@ def raise_later(): return RaiseLater(), x
 class Nothing(Base):
     def after(self, y): return object()
 def nothing(): return Nothing(), x
+def fails(*args, **kwargs): raise RuntimeError("mine")
+def none(*args, **kwargs): return None
+def a_generator(): torch.Generator = none; return net(), x
+def a_seed(): torch.manual_seed = fails; return net(), x
+class Replaces(Base):
+    def before(self): torch.arange = torch.empty = torch.zeros = none
+def replaces(): return Replaces(), x
 def hook():
     model = net(); model.register_forward_hook(lambda *args: sys.exit(0)); return model, x
 """

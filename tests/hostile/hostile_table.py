@@ -17,7 +17,7 @@ from hostile_code import RIGHT, WRONG, factories, write_code
 from hostile_data import data_specs, grey_png
 from hostile_files import make_files
 from hostile_pretrained import make_concepts, make_pretrained, make_tokenizers
-from hostile_run import run_command
+from hostile_run import SECONDS, run_command
 
 from intertwine import numbers
 from intertwine.cli.program import build_parser, commands
@@ -100,9 +100,9 @@ class Case:
     argv: tuple[str, ...]
     allowed: tuple[int, ...] = REFUSED
 
-    def trouble(self) -> str:
+    def trouble(self, seconds: float = SECONDS) -> str:
         """Run it; what was wrong, or nothing."""
-        return run_command(self.argv).wrong(self.allowed, as_json="--json" in self.argv)
+        return run_command(self.argv, seconds).wrong(self.allowed, as_json="--json" in self.argv)
 
     def __str__(self) -> str:
         return " ".join(ascii(word)[1:-1][:60] for word in self.argv)
@@ -291,10 +291,15 @@ class Table:
         yield Case((*evaluate, f"imagefolder:{self.folder}/png-sizes", "--size", "8192"))
         for path in self.files["recipe"]:
             yield Case(("train", "mlp", "--data", "digits", "-o", "out", "--recipe", str(path)))
+        yield Case(("train", "mlp", "--data", "digits", "-o", "out", "--recipe", "digits", "--classes", "2"))
+        for option in ("--data", "--weights"):
+            yield Case(("reproduce", "ifm-fig3a", "-o", "out", option, "n" * 300))
+        yield Case(("reproduce", "genni-fig1", "-o", "out", "--preset", "cifar"))
         for path in self.files["sweep"]:
             yield Case(("sweep", str(path), "-o", "out"))
         yield Case(("inspect", f"{net}:good", "--input", "1x3x40000x40000"))
         yield Case(("inspect", "zoo:mlp", "--input", "1x3"))
+        yield Case(("inspect", f"{net}:good", "-o", "\udcff.html"), (0,))  # a name that is no UTF-8
         yield Case(("compare", "zoo:mlp", "zoo:mlp", "--data", "digits"))
         yield Case(("rotate", "zoo:digits-vgg", "--data", "digits", "--at", "classifier", "--epochs", "0"))
         for device in ("meta", "warp", "cuda:99", "cpu:-1", "", "\x1b", "cpu:" + "9" * 50):

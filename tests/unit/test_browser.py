@@ -13,6 +13,7 @@ from torch import nn
 import intertwine
 from browser import look, needs_chromium
 from intertwine.pages.page import FLAT, SOLID, Page
+from intertwine.pages.panel_figures import Cell, panel_figure
 from intertwine.pages.similarity_figures import curves, heat_map
 from intertwine.pages.symmetry_page import symmetry_page
 
@@ -64,6 +65,32 @@ def test_one_page_draws_in_two_and_in_three_dimensions(tmp_path: Path) -> None:
     # a browser without a graphics card may say that its WebGL is slow
     assert not [said for said in seen.errors if "WebGL" not in said] and not seen.refused and not seen.asked
     assert len(seen.figures) == len(kinds) and all(seen.figures)
+
+
+def test_figures_make_room_for_what_stands_in_their_margins(tmp_path: Path) -> None:
+    """Dark, on a telephone: legend and titles apart and inside, dark dots lighter, the title as text."""
+    page, groups = Page("t"), ("both optimal", "optimal and poor", "optimal and mediocre", "others")
+    points = {name: [(0.2, 0.3, "a"), (0.5, 0.4, "b")] for name in groups}
+    cell = {("tested on Empty-5x5", "trained on Empty-5x5"): Cell(points, None)}
+    long = "Jensen-Shannon divergence of actions"
+    page.figure(panel_figure(cell, dict.fromkeys(groups, "#101828"), x_title="linear CKA", y_title=long), "a")
+    page.figure(curves({"a": [1.0, 2.0]}, ["x", "y"], title="On top"), "b")
+    measure = """
+      const box = each => each.getBoundingClientRect(), plot = plots[0];
+      const all = query => [...plot.querySelectorAll(query)];
+      const lowest = Math.max(...all(".annotation").map(each => box(each).bottom));
+      seen.step = {over: lowest - box(all(".legend")[0]).top,
+        cut: box(plot).left - Math.min(...all(".annotation").map(each => box(each).left)),
+        title: document.querySelector(".plot-title").textContent,
+        inside: plots[1].querySelectorAll(".gtitle").length,
+        dots: plot._fullData[0].marker.color, given: plot.given[0][1]};"""
+    seen = look(page.write(tmp_path / "room.html"), tmp_path, dark=True, width=390, step=measure)
+    seen.assert_sound()
+    found = seen.step
+    assert isinstance(found, dict) and seen.wide <= 0
+    assert found["over"] < 0 and found["cut"] <= 0, found
+    assert found["title"] == "On top" and not found["inside"]
+    assert found["given"] == "#101828" and min(map(int, re.findall(r"\d+", found["dots"]))) > 80
 
 
 def add_every_kind(page: Page, kinds: frozenset[str]) -> None:

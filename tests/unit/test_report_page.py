@@ -266,7 +266,7 @@ def test_pages_of_verify_align_and_rotate_say_what_was_found():
     aligned = intertwine.align(mlp, twin, symmetry).page().render()
     assert "They are one function." in aligned and "cosine" in aligned
     turned = Rotation("1", "orthogonal", "g", 0.9, 0.1, 0.8, 100).page().render()
-    assert "costs 10.0 +- 9.8 points" in turned and "a random rotation" in turned
+    assert "costs 10.0 ± 9.8 points" in turned and "a random rotation" in turned
 
 
 def test_a_page_is_shown_in_a_notebook_inside_a_frame_of_its_own():

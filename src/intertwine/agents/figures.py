@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 COLOURS = dict(zip(GROUPS, ("#ff8c1a", "#2255dd", "#d627c8", "#2a9d3a"), strict=True))
+_ROOM = 1.5  # above the highest point, for what is written in a panel
 AXES: dict[Against, tuple[str, tuple[float, float]]] = {
     "jsd": ("Jensen-Shannon divergence of actions", (-0.02, 0.71)),
     "spearman": ("Spearman correlation of actions", (-1.05, 1.05)),
@@ -39,8 +40,13 @@ def relation_panels(panels: Sequence[Panel], against: Against) -> Figure:
         )
         for p in panels
     }
-    title, span = AXES[against]
-    return panel_figure(cells, COLOURS, x_title="linear CKA of features", y_title=title, y_range=span)
+    title, (low, high) = AXES[against]
+    found = [point[1] for cell in cells.values() for points in cell.points.values() for point in points]
+    if against == "jsd":  # agents that have hardly learned act nearly alike; one scale for all panels
+        high = min(high, _ROOM * max(*found, 0.05, 0.05))
+        low = -0.03 * high
+    x_title = "linear CKA of features"
+    return panel_figure(cells, COLOURS, x_title=x_title, y_title=title, y_range=(low, high))
 
 
 def panel_rows(comparison: AgentComparison) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ def finding(result: Combination) -> str:
 
 
 def _accuracy(stage: CombineStage) -> str:
-    within = "" if stage.error is None else f" +- {stage.error:.2%}"
+    within = "" if stage.error is None else f" ± {stage.error:.2%}"
     return f"{stage.accuracy:.2%}{within}"
 
 

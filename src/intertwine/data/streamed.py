@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +100,7 @@ class Streamed(Dataset):
         total = hashlib.sha256(repr((self.shape, self.statistics)).encode())
         for name, item in self.encoded.items:
             total.update(
-                f"{Path(name).name} {item.stat().st_size}".encode() if isinstance(item, Path) else b""
+                os.fsencode(f"{Path(name).name} {item.stat().st_size}") if isinstance(item, Path) else b""
             )
             total.update(item if isinstance(item, bytes) else b"")
         total.update(self.labels.numpy().tobytes())

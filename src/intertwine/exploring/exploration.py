@@ -56,8 +56,12 @@ class Exploration(Result):
     def tables(self) -> Sequence[Table]:
         """The facts, and the topology of the set at several levels."""
         rows = [topology.row() for topology in self.topologies]
-        facts = Table("explore", ["", ""], list(self.facts.items()))
-        return [facts, Table("topology", Topology.COLUMNS, rows)]
+        facts = [(name, value) for name, value in self.facts.items() if name != "finding"]
+        return [Table("explore", ["", ""], facts), Table("topology", Topology.COLUMNS, rows)]
+
+    def remarks(self) -> Sequence[str]:
+        """What was found, in a sentence: above all, whether it is anything but theta with noise."""
+        return [str(self.facts["finding"])] if "finding" in self.facts else []
 
     def save(self, path: str | Path) -> Path:
         """The page (.html), the numbers (.json), or a folder with sample, plane and landscape."""

@@ -12,11 +12,8 @@ from torch import Tensor
 from intertwine.errors import InputError, NotFound
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry import Axis, Symmetry
-from intertwine.symmetry.axes import Member
-from intertwine.symmetry.naming import op_name, shape_of
 
 LARGE = 2_000_000_000  # bytes that the weights may take in float64; beyond, they are raised one at a time
-_TRANSPOSES, _PRODUCTS = {"t", "permute", "transpose", "numpy_T"}, {"matmul", "mm"}
 
 Weights = Mapping[str, Tensor]
 
@@ -51,27 +48,9 @@ def find_places(symmetry: Symmetry, axis: Axis) -> tuple[Place, ...]:
     """Every place of an axis, in the order of the graph."""
     shifts = symmetry.structure.inference.shifts
     return tuple(
-        Place(m.param, m.dim, _role(symmetry, m), symmetry.positions(axis, m), shifts.get(m.param, 0.0))
+        Place(m.param, m.dim, m.role, symmetry.positions(axis, m), shifts.get(m.param, 0.0))
         for m in axis.members
     )
-
-
-def _role(symmetry: Symmetry, member: Member) -> str:
-    """What a dimension is used for; `x @ W.T` (Falcon's layers) reads a weight as a linear layer does.
-
-    Only a weight that an op reads directly has a role of its own. Whether a merge by this one is right is
-    tried by running the narrower model (`rigid`).
-    """
-    if member.role != "other":
-        return member.role
-    traced = symmetry.traced
-    held = [n for n in traced.graph.nodes if traced.weights.get(n.name) == member.param]
-    turned = [user for node in held for user in node.users]
-    readers = [(user, node) for node in turned for user in node.users]
-    plain = turned and all(op_name(n) in _TRANSPOSES and len(shape_of(n)) == 2 for n in turned)
-    if plain and readers and all(op_name(u) in _PRODUCTS and u.args[1] is n for u, n in readers):
-        return "in" if member.dim == 1 else "out"
-    return member.role
 
 
 def find_axes(symmetry: Symmetry, patterns: Sequence[str] | None) -> list[Axis]:

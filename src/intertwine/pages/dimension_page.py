@@ -104,6 +104,7 @@ def values_figure(result: Dimension) -> Any:
             "yref": "paper",
             "y": 0.9,
             "xanchor": "right",
+            "bgcolor": "white",
         }
         figure.add_annotation(x=bound, **note)
     figure.update_layout(

@@ -78,7 +78,7 @@ def category_figure(counts: Mapping[str, Mapping[str, float]], what: str) -> Fig
 
     figure = go.Figure()
     kinds = list(dict.fromkeys(kind for found in counts.values() for kind in found))
-    for kind in sorted(kinds, key=lambda k: list(COLOURS).index(k) if k in COLOURS else 99):
+    for kind in sorted(kinds, key=_rank):
         heights = [found.get(kind, 0) for found in counts.values()]
         figure.add_bar(x=list(counts), y=heights, name=kind, marker_color=COLOURS.get(kind, "#8896a5"))
     return figure.update_layout(
@@ -87,12 +87,17 @@ def category_figure(counts: Mapping[str, Mapping[str, float]], what: str) -> Fig
     )  # fmt: skip
 
 
+def _rank(kind: str) -> int:
+    """The place of a category in every legend."""
+    return list(COLOURS).index(kind) if kind in COLOURS else len(COLOURS)
+
+
 def concept_figure(detected: Mapping[str, float], kinds: Mapping[str, str]) -> Figure:
     """The concepts of one basis, a bar each, coloured by category (concept -> category in `kinds`)."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    for kind in dict.fromkeys(kinds[name] for name in detected):
+    for kind in sorted({kinds[name] for name in detected}, key=_rank):
         chosen = [name for name in detected if kinds[name] == kind]
         colour = COLOURS.get(kind, "#8896a5")
         figure.add_bar(x=chosen, y=[detected[n] for n in chosen], name=kind, marker_color=colour)
@@ -165,7 +170,8 @@ def dissect_page(result: Dissection, *, facts: Mapping[str, Any] | None = None) 
     layers = list(result.groups)
     if len({r.alpha for r in result.readings}) > 2:
         curves = {layer: share_points(result.of(layer)) for layer in layers}
-        page.figure(share_figure(curves), "Bars are deviations over random rotations.")
+        bars = " Bars are deviations over random rotations." if any(r.draw for r in result.readings) else ""
+        page.figure(share_figure(curves), f"Share of interpretable units against the rotation.{bars}")
     page.table(COLUMNS, dissect_rows(result))
     for layer in layers:
         first = {basis_name(r): r for r in result.of(layer) if r.draw == 0}

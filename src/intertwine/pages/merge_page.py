@@ -27,7 +27,7 @@ def merged_page(result: Merged, facts: Mapping[str, Any] | None = None) -> Page:
     """One smaller model."""
     page = Page("A smaller model, by merging channels")
     page.finding(merged_finding(result))
-    if any(result.taken.values()):
+    if len({axis.kind for axis in result.plan.axes}) > 1 and any(result.taken.values()):
         page.section("What was taken from which kind of axis, in which layer", _KINDS)
         page.figure(taken_figure(result), "Parameters that went, by layer and by kind of axis.")
     page.section("What is left of every axis", "Channels before and after; the order is that of the model.")
@@ -54,7 +54,7 @@ def merged_finding(result: Merged) -> str:
     old, new, error = (
         getattr(e, name) for e, name in ((before, what), (after, what), (after, f"{what}_error"))
     )
-    within = f" +- {_number(error, what)}" if math.isfinite(error) else ""
+    within = f" ± {_number(error, what)}" if math.isfinite(error) else ""
     if what == "cosine":
         return f"{text}; embeddings have a cosine of {new:.4f}{within} with those of the model as it was."
     if what == "loss":

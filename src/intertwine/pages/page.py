@@ -151,7 +151,8 @@ class Page:
     def write(self, path: str | Path) -> Path:
         """Write the page beside `path`, then rename it into place."""
         with replacing(path) as beside:
-            beside.write_text(self.render(), encoding="utf-8")
+            # an argument may hold bytes that are no UTF-8, and the footer names the command
+            beside.write_text(self.render(), encoding="utf-8", errors="backslashreplace")
         return Path(path)
 
     def _repr_html_(self) -> str:

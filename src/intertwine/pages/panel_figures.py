@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 Points = Sequence[tuple[float, float, str]]
-_INK = "#1c2430"
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,8 @@ def panel_figure(
             named.add("best fit")
         figure.add_annotation(
             text=trend_text(cell.trend), showarrow=False, xref="x domain", yref="y domain", x=0.98, y=0.98,
-            xanchor="right", yanchor="top", align="right", font={"size": 11, "color": _INK},
-            bgcolor="rgba(255,255,255,0.85)", **place,
+            xanchor="right", yanchor="top", align="right", font={"size": 11},
+            bgcolor="white", **place,
         )  # fmt: skip
     figure.update_xaxes(range=list(x_range))
     if y_range is not None:

@@ -35,7 +35,7 @@ def rotate_finding(found: Rotation) -> str:
     error = 100 * math.hypot(found.error(found.before), found.error(found.tuned))
     way = {"group": "an element of its own group", "orthogonal": "a random rotation"}.get(found.by, "nothing")
     return (
-        f"Acting on {found.layer} by {way} costs {found.penalty:.1f} +- {error:.1f} points after fine-tuning "
+        f"Acting on {found.layer} by {way} costs {found.penalty:.1f} ± {error:.1f} points after fine-tuning "
         f"({found.before:.1%} before, {found.broken:.1%} right after, {found.tuned:.1%} fine-tuned)."
     )
 

@@ -184,7 +184,7 @@ def matched_curves(comparison: Comparison) -> Figure:
             lows = [known[p].low if p in known else v for p, _, v in matched]
             highs = [known[p].high if p in known else v for p, _, v in matched]
             bands[title_of(measure)] = (lows, highs)
-    return curves(series, comparison.layers_a, bands=bands, title="Matched layers", x_title="layer of A")
+    return curves(series, comparison.layers_a, bands=bands, x_title="layer of A")
 
 
 def _styled(figure: Figure, title: str, *, height: int) -> Figure:

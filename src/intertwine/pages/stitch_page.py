@@ -44,5 +44,5 @@ def stitch_finding(report: StitchReport) -> str:
             parts.append(f"{min(lost):.1f} to {max(lost):.1f} points with {kind}")
     share = (report.accuracy_a + report.accuracy_b) / 2
     error = SIGMAS * math.sqrt(share * (1 - share) / max(report.test_inputs, 1))
-    ends = f"A has {report.accuracy_a:.1%} accuracy and B {report.accuracy_b:.1%} (+- {error:.1%})"
+    ends = f"A has {report.accuracy_a:.1%} accuracy and B {report.accuracy_b:.1%} (± {error:.1%})"
     return f"{ends}; joining them costs {', '.join(parts)}, by where they are cut." if parts else f"{ends}."

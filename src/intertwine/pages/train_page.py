@@ -29,7 +29,7 @@ def train_page(run: Run, facts: Mapping[str, Any] | None = None) -> Page:
         page.section(what.capitalize())
         page.figure(_lines(run.history, what), f"{what.capitalize()} by epoch.")
     for table in run.tables():
-        page.section(table.title, folded=True)
+        page.section("Every epoch" if table.title == "epochs" else table.title, folded=True)
         page.table(table.columns, table.rows)
     return page
 

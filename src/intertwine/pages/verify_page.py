@@ -34,9 +34,9 @@ def verify_page(report: Report, facts: Mapping[str, Any] | None = None) -> Page:
 def verify_finding(report: Report) -> str:
     """The verdict in one sentence."""
     moved = f"{report.parameter_coverage:.1%} of the parameters moved and the output changed by at most"
-    control = f"with one weight left behind it changes by {report.control_error:.0e}"
+    control = f"with one weight left behind it changes by {report.control_error:.1g}"
     said = {"exact": "Exact", "wrong": "Refuted", "unproved": "Not proved"}[report.verdict]
-    return f"{said}: {moved} {report.max_error:.0e} ({report.dtype}, relative); {control}."
+    return f"{said}: {moved} {report.max_error:.1g} ({report.dtype}, relative); {control}."
 
 
 def error_figure(report: Report) -> Figure:
@@ -47,7 +47,8 @@ def error_figure(report: Report) -> Figure:
     figure = go.Figure(
         go.Bar(
             x=[max(value, _LEAST) for value in errors.values()], y=list(errors), orientation="h",
-            marker={"color": ["#2f6fde", "#d1495b"]}, text=[f"{value:.1e}" for value in errors.values()],
+            marker={"color": ["#2f6fde", "#d1495b"]}, text=[f"{value:.2g}" for value in errors.values()],
+            textangle=0,
         )
     )  # fmt: skip
     figure.add_vline(x=report.tolerance, line={"dash": "dot", "color": "#8a94a3"})

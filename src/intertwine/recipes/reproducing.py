@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from intertwine.errors import InputError
 from intertwine.files import write_bytes
 from intertwine.plain import to_json
 from intertwine.progress import Progress
+from intertwine.reading import user_path
 from intertwine.recipes import Outcome, Reproduction, Setting, find_recipe
 from intertwine.recipes.pages import summary
 from intertwine.results import Result, Table
@@ -70,14 +72,19 @@ def reproduce(
     data, weights: for the preset cifar, the folders of CIFAR and of the checkpoints.
     """
     recipe, folder = find_recipe(name), Path(out)
+    began, chosen = time.perf_counter(), preset or recipe.preset
+    if chosen not in recipe.presets:
+        raise InputError(f"{name} has no preset {chosen}", do=f"choose {' or '.join(recipe.presets)}")
+    places = [None if given is None else user_path(given) for given in (data, weights)]
+    for place in places:
+        if place is not None and not os.path.isdir(place):
+            raise InputError(
+                f"no such folder: {place}", do="give the folder of the data or of the checkpoints"
+            )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make the folder {out}: {error.strerror}") from error
-    began, chosen = time.perf_counter(), preset or recipe.preset
-    if chosen not in recipe.presets:
-        raise InputError(f"{name} has no preset {chosen}", do=f"choose {' or '.join(recipe.presets)}")
-    places = [None if given is None else Path(given) for given in (data, weights)]
     outcome = recipe.run(folder, Setting(chosen, *places), progress or (lambda done, total, message: None))
     files = (*outcome.files, folder / f"{recipe.name}.json")
     found = Reproduced(recipe, outcome, chosen, round(time.perf_counter() - began, 1), files)

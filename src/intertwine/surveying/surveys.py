@@ -17,6 +17,7 @@ from typing import Any
 
 from intertwine.surveying.rows import Kept, read_items
 
+_FAREWELL = 10.0  # seconds, for a process that has done its work
 PATIENCE = 20  # times its limit that a model may take by the clock: it may wait, and other work go on
 
 
@@ -103,7 +104,9 @@ def _isolated(context: Any, spec: str, seconds: float, gigabytes: float) -> Row:
     send.close()
     try:
         if receive.poll(PATIENCE * seconds):
-            return Row(**receive.recv())
+            row = Row(**receive.recv())
+            process.join(_FAREWELL)  # killed, it would leave what it holds to Python's tracker, which says so
+            return row
         # Said of the machine, not of the model: under other limits than those asked for, so tried again.
         limit = PATIENCE * seconds
         return Row(spec, "failed", error=f"took over {limit:.0f} s by the clock", limits={"clock": limit})

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator
 
 from intertwine.errors import InputError, IntertwineError, ModelError
-from intertwine.foreign import place_in_user_code
+from intertwine.foreign import place_in_user_code, replaced
 from intertwine.text import first_line, shown
 
 OUR_BUG = 70  # EX_SOFTWARE of sysexits.h
@@ -44,6 +44,13 @@ def _as_ours(error: BaseException) -> IntertwineError | None:
     if place:
         return ModelError(
             f"the model's code failed: {type(error).__name__}: {first_line(error)}", where=place
+        )
+    changed = replaced()
+    if changed:
+        names = ", ".join(changed[:3]) + (" and others" if len(changed) > 3 else "")
+        return ModelError(
+            f"the model's code replaced {names}, and then: {type(error).__name__}: {first_line(error)}",
+            do="give it back what it replaced",
         )
     return None
 

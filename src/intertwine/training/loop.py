@@ -90,13 +90,15 @@ def run_loop(
     identity |= {"recipe": recipe.to_dict(), "weights": weights_digest(model)}
     fabric = make_fabric(recipe, device, devices)
     fabric.launch()
-    with locked(folder) if fabric.is_global_zero else _nothing(), torch.random.fork_rng():
-        resumed = claim(folder, identity) if fabric.is_global_zero else False
-        fabric.barrier()
+    with torch.random.fork_rng():
         splits = Splits(data.name, train_data, data.test)
+        # a model that does not fit the data is refused before anything is written
         loop = _Loop(copy.deepcopy(model), splits, recipe, folder, seed, fabric)
         loop.listener, loop.save_seconds = listener, save_seconds
-        return loop.run(resumed)
+        with locked(folder) if fabric.is_global_zero else _nothing():
+            resumed = claim(folder, identity) if fabric.is_global_zero else False
+            fabric.barrier()
+            return loop.run(resumed)
 
 
 class _Loop:
