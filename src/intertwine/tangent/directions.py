@@ -8,7 +8,7 @@ deficit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -41,6 +41,7 @@ KINDS = {
     "scale": "scales of channels that a split or an index leaves alone: they have no axis of their own",
     "length": "a common scale, which the norm that follows takes out again (its eps is the machine's)",
     "mixing": "matrices between channels that linear layers alone see: groups of one, or parts of a split",
+    "product": "layers in a row that are affine in what they read: only what they do together is seen",
     "rotary": "rotations of pairs of channels of queries and keys that a rotary embedding turns alike",
     "rotation": "rotations of what an RMS norm is taken of: its gain hides them, folding it shows them",
     "channel": "maps of single channels beyond the group: a symmetry that was missed",
@@ -85,7 +86,8 @@ class Direction:
 
 class Search:
     """The null space of a Jacobian (an orthonormal basis, coordinates scaled by `lengths`) beside the orbit's
-    tangents in it. chosen: which coordinates of theta the columns are."""
+    tangents in it. chosen: which coordinates of theta the columns are. redundant: directions over theta in
+    which parts of the model stay what they are, as columns."""
 
     def __init__(
         self,
@@ -95,8 +97,9 @@ class Search:
         null: np.ndarray,
         lengths: np.ndarray,
         tangents: np.ndarray,
+        redundant: Callable[[], Iterable[np.ndarray]] = tuple,
     ) -> None:
-        self.symmetry, self.at, self.null = symmetry, at, null
+        self.symmetry, self.at, self.null, self.redundant = symmetry, at, null, redundant
         self.place = np.full(at.size, -1, np.int64)
         self.place[chosen] = np.arange(len(chosen))
         self.chosen = chosen
@@ -194,7 +197,8 @@ class Search:
         """Everything, from the smallest places to the largest."""
         steps = (
             self._unused, self._rows, self._units, self._zero, self._translations, self._statistics,
-            self._ones, self._equal, self._weights, self._maps, self._linear, self._axes, self._rest,
+            self._ones, self._equal, self._weights, self._maps, self._products, self._linear, self._axes,
+            self._rest,
         )  # fmt: skip
         for step in steps:
             if self.left:
@@ -322,6 +326,13 @@ class Search:
                     return
                 self._try_in(held, kind, vectors, name)
         self._try_in(held, "scale", lone_scales(self.symmetry, self.at, PAIRS), "")
+
+    def _products(self) -> None:
+        """Layers of which only what they do together is seen, whatever they read."""
+        held = np.ones(self.at.size, bool)
+        held[self.chosen] = False
+        for vectors in self.redundant():
+            self._try_in(held, "product", vectors, "")
 
     def _try_in(self, held: np.ndarray, kind: str, vectors: np.ndarray, axis: str) -> None:
         """Directions over all coordinates, of which some are held."""

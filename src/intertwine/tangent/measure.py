@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,19 +24,19 @@ from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import InputError
 from intertwine.graph.example import Example
 from intertwine.ir.ledger import Ids
-from intertwine.progress import Progress, counted
+from intertwine.progress import Progress
 from intertwine.symmetry import Symmetry, Translation, trace
 from intertwine.tangent.coordinates import Coordinates, coordinates_of
 from intertwine.tangent.directions import Direction, Search
 from intertwine.tangent.generators import tangents
 from intertwine.tangent.jacobian import Jacobian, draws
 from intertwine.tangent.moving import proved
-from intertwine.tangent.spaces import Rank, inside, null_space, scaled, span
+from intertwine.tangent.regions import regions
+from intertwine.tangent.settled import settled_null
+from intertwine.tangent.spaces import inside, span
 
 DENSE = 20_000  # coordinates up to which the whole Jacobian is taken
 SAMPLE = 2_000  # coordinates of one axis that are looked at beyond that
-SPARE = 1.15  # rows for each column, before more of them are asked to change nothing
-ROUNDS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,10 +216,14 @@ class _Given:
             self.symmetry.traced, self.model, self.theta, None if whole else chosen, self.seed
         )
         orbit = self._orbit(chosen)
-        found, null, lengths, calls, settled = self._null(jacobian, len(chosen) - orbit.shape[1])
+        found, null, lengths, calls, settled = settled_null(
+            jacobian, self._examples(), len(chosen) - orbit.shape[1], self.progress
+        )
         mixed = span(orbit * np.where(lengths > 0, lengths, 1.0)[:, None])
         error = float(np.abs(mixed - null @ (null.T @ mixed)).max(initial=0.0))
-        search = Search(self.symmetry, self.theta, chosen, null, lengths, mixed)
+        search = Search(
+            self.symmetry, self.theta, chosen, null, lengths, mixed, partial(self._redundant, chosen)
+        )
         directions = tuple(search.run())
         stored = self.theta.mask([self.theta.of(n) for n in self.theta.statistics])[chosen].sum()
         return Dimension(
@@ -238,38 +243,23 @@ class _Given:
         basis = span(columns, 1e-10)
         return span(basis @ inside(basis, mask))[chosen] if not mask.all() else basis
 
-    def _null(self, jacobian: Jacobian, most: int) -> tuple[Rank, np.ndarray, np.ndarray, int, bool]:
-        """The null space over so many inputs that fresh ones do not shrink it."""
-        examples = self._examples()
-        rows, calls = self._rows(jacobian, examples, SPARE * most + 64)
-        for _ in range(ROUNDS):
-            flat, lengths = scaled(rows)
-            found, null = null_space(flat, most)
-            fresh, more = self._rows(jacobian, examples, max(64, most // 4))
-            if not len(fresh):
-                break
-            calls += more
-            scale = np.linalg.norm(fresh, axis=1, keepdims=True)
-            unit = fresh / np.where(scale > 0, scale, 1.0)
-            weighed = unit / np.where(lengths > 0, lengths, np.inf)
-            unseen = np.abs(unit[:, lengths == 0]).max(initial=0.0)
-            if np.abs(weighed @ null).max(initial=0.0) < 1e-6 and unseen < 1e-9:
-                return found, null, lengths, calls, True
-            rows = np.concatenate([rows, fresh])
-        return found, null, lengths, calls, False
-
-    def _rows(self, jacobian: Jacobian, examples: Iterator[Example], count: float) -> tuple[np.ndarray, int]:
-        """At least so many rows, unless the inputs end."""
-        parts, calls = [np.zeros((0, jacobian.columns))], 0
-        advance = counted(self.progress, 0 if np.isinf(count) else int(count), "rows of the Jacobian")
-        for example in examples:
-            parts.append(jacobian.rows(example))
-            calls += 1
-            if advance is not None:
-                advance(len(parts[-1]))
-            if sum(map(len, parts)) >= count or (calls > 8 and not sum(map(len, parts))):
-                break
-        return np.concatenate(parts), calls
+    def _redundant(self, chosen: Ids) -> Iterator[np.ndarray]:
+        """Directions in which regions of the graph stay what they are, each region's as columns over theta."""
+        state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        weights = {n: self.theta.values.get(n, t.detach().cpu()) for n, t in state.items()}
+        for region in regions(self.symmetry.traced, weights, self.example):
+            own = self.theta.mask([self.theta.of(n) for n in region.weights if n in self.theta.values])
+            inside = chosen[own[chosen]]
+            if not len(inside):
+                continue
+            jacobian = Jacobian(region.traced, self.model, self.theta, inside, self.seed)
+            found, null, lengths, _, settled = settled_null(
+                jacobian, draws(region.traced.example, self.seed), len(inside)
+            )
+            if found.certain and settled:
+                columns = np.zeros((self.theta.size, null.shape[1]))
+                columns[inside] = null / np.where(lengths > 0, lengths, 1.0)[:, None]
+                yield columns
 
     def _fresh(self) -> list[Example]:
         """A few inputs that were not looked at, whatever the data are."""

@@ -52,10 +52,14 @@ def find_rank(singular_values: np.ndarray, most: int | None = None) -> Rank:
     return Rank(best, float(ratio[best - 1]), s)
 
 
-def scaled(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(rows with rows and columns of length 1, the lengths of the columns); zero columns are exactly 0."""
+def unit_rows(rows: np.ndarray) -> np.ndarray:
+    """Rows brought to length 1; those of zeros stay."""
     length = np.linalg.norm(rows, axis=1, keepdims=True)
-    rows = rows / np.where(length > 0, length, 1.0)
+    return rows / np.where(length > 0, length, 1.0)
+
+
+def scaled(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(rows with columns of length 1, the lengths that they had); zero columns are exactly 0."""
     columns = np.linalg.norm(rows, axis=0)
     columns = np.where(columns > NOTHING * columns.max(initial=0.0), columns, 0.0)
     return np.where(columns > 0, rows / np.where(columns > 0, columns, 1.0), 0.0), columns
