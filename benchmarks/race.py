@@ -3,8 +3,8 @@
     pip install --no-deps --target OTHERS torch-pruning rebasin torchview graphviz
     PYTHONPATH=OTHERS python benchmarks/race.py [--models A,B] [--limit SECONDS] [-o docs/measured/race.json]
 
-The others never become requirements of intertwine. Each tool meets each model in a process of its own (forked,
-so that all is imported once); what is in the JSON already is not run again.
+The others never become requirements of intertwine. Each tool meets each model in a process of its own
+(forked, so that all is imported once); what is in the JSON already is not run again.
 
 The task, in float64, up to three hidden axes a model, spread over the tool's own list of them:
 
@@ -50,8 +50,8 @@ TORCHVISION = """
     regnet_x_400mf resnet50 wide_resnet50_2 alexnet
 """.split()
 FAMILIES = """
-    bert gpt2 llama t5 vit mixtral mamba bart convnext distilbert opt roberta qwen2 gemma swin albert gpt_neox phi
-    clip whisper mistral deit segformer olmoe qwen2_moe bloom electra falcon qwen3 dinov2 wav2vec2 siglip
+    bert gpt2 llama t5 vit mixtral mamba bart convnext distilbert opt roberta qwen2 gemma swin albert gpt_neox
+    phi clip whisper mistral deit segformer olmoe qwen2_moe bloom electra falcon qwen3 dinov2 wav2vec2 siglip
     qwen3_moe gptj codegen stablelm starcoder2 cohere olmo olmo2 granite granitemoe phi3 phimoe gemma2 gpt_neo
     gpt_bigcode mpt mbart pegasus marian hubert beit resnet regnet mobilevit poolformer pvt mpnet xglm deberta
     switch_transformers nllb-moe jetmoe gpt_oss deepseek_v3 mobilebert modernbert
@@ -61,8 +61,8 @@ TIMM = """
     mobilenetv3_small_050 ghostnet_050 repghostnet_050 dla46x_c edgenext_xx_small mobilevit_xxs
     ese_vovnet19b_slim_dw regnetx_002 efficientvit_m0 iformer_t xcit_nano_12_p8_224 cs3darknet_focus_s
     efficientvit_b0 swiftformer_xs efficientformerv2_s0 pvt_v2_b0 fasternet_t0 fastvit_t8 lcnetv2_small
-    inception_next_atto pit_ti_224 rexnet_100 hardcorenas_b coat_tiny repvit_m1 convit_tiny deit_tiny_patch16_224
-    gmlp_ti16_224 hgnetv2_b0 shvit_s1 vit_tiny_r_s16_p8_224 cpubone_nano efficientvim_m1 crossvit_tiny_240
+    inception_next_atto pit_ti_224 rexnet_100 hardcorenas_b coat_tiny repvit_m1 convit_tiny
+    deit_tiny_patch16_224 gmlp_ti16_224 hgnetv2_b0 shvit_s1 vit_tiny_r_s16_p8_224 cpubone_nano efficientvim_m1 crossvit_tiny_240
     levit_128s maxvit_pico_rw_256 dpn48b visformer_tiny resnest14d resnetv2_18 legacy_seresnet18 skresnet18
 """.split()
 ZOO = "mlp lenet5 digits-vgg resnet20 resnet20-pad tiny10 cct2".split()

@@ -243,23 +243,23 @@ class _Given:
         basis = span(columns, 1e-10)
         return span(basis @ inside(basis, mask))[chosen] if not mask.all() else basis
 
-    def _redundant(self, chosen: Ids) -> Iterator[np.ndarray]:
-        """Directions in which regions of the graph stay what they are, each region's as columns over theta."""
+    def _redundant(self, chosen: Ids) -> Iterator[tuple[str, np.ndarray]]:
+        """Directions in which regions of the graph stay what they are: (kind, columns over theta)."""
         state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         weights = {n: self.theta.values.get(n, t.detach().cpu()) for n, t in state.items()}
-        for region in regions(self.symmetry.traced, weights, self.example):
-            own = self.theta.mask([self.theta.of(n) for n in region.weights if n in self.theta.values])
-            inside = chosen[own[chosen]]
-            if not len(inside):
-                continue
-            jacobian = Jacobian(region.traced, self.model, self.theta, inside, self.seed)
-            found, null, lengths, _, settled = settled_null(
-                jacobian, draws(region.traced.example, self.seed), len(inside)
-            )
-            if found.certain and settled:
-                columns = np.zeros((self.theta.size, null.shape[1]))
-                columns[inside] = null / np.where(lengths > 0, lengths, 1.0)[:, None]
-                yield columns
+        for kind in ("product", "polynomial"):
+            for region in regions(self.symmetry.traced, weights, self.example, kind == "polynomial"):
+                own = self.theta.mask([self.theta.of(n) for n in region.weights if n in self.theta.values])
+                inside = chosen[own[chosen]]
+                if not len(inside):
+                    continue
+                jacobian = Jacobian(region.traced, self.model, self.theta, inside, self.seed)
+                inputs = draws(region.traced.example, self.seed)
+                found, null, lengths, _, settled = settled_null(jacobian, inputs, len(inside))
+                if found.certain and settled:
+                    columns = np.zeros((self.theta.size, null.shape[1]))
+                    columns[inside] = null / np.where(lengths > 0, lengths, 1.0)[:, None]
+                    yield kind, columns
 
     def _fresh(self) -> list[Example]:
         """A few inputs that were not looked at, whatever the data are."""

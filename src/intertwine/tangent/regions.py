@@ -1,13 +1,14 @@
 """Parts of a graph that are affine in what they read: only what their layers do together is seen.
 
-    region    ops joined along every edge that enters an op which is affine in its activations:
-              F((a + b) / 2) = (F(a) + F(b)) / 2, tried on random a and b. The ops that are not begin a region:
-              a norm's gain belongs to the layers after it.
+    region    ops joined along every edge that enters an op which is affine in its activations, that is
+              F(x) - 2 F(x + y) + F(x + 2 y) = 0, tried on random x and y. Ops that are not begin a region: a
+              norm's gain belongs to the layers after it.
 
 All that the rest of the model sees of a region is a function of what the region reads. A direction of its
 weights that leaves that function as it is, with any numbers in place of what is read, is a redundancy of the
 region alone: matrices between linear layers, kernels of which only a mean over pixels is read, gains beside
-weights. A region is a graph itself, and its Jacobian is taken as that of a model.
+weights. A region is a graph itself, and its Jacobian is taken as that of a model. With gates and squares in
+it a region is a polynomial, and all that is seen of its weights are the coefficients.
 """
 
 from __future__ import annotations
@@ -39,16 +40,28 @@ class Region:
     weights: tuple[str, ...]
 
 
-def regions(traced: Traced, weights: Mapping[str, Tensor], example: Example) -> Iterator[Region]:
-    """Every region that has more than one weight of its own."""
+def regions(
+    traced: Traced, weights: Mapping[str, Tensor], example: Example, products: bool = False
+) -> Iterator[Region]:
+    """Every region that has more than one weight of its own.
+
+    products: ops that multiply entry by entry (gates, squares) join too; only regions that have one.
+    """
     graph = _Graph(traced, weights, example)
     if len(graph.nodes) > MOST or not graph.plain:
         return
+    if products:
+        gates = {node for node in graph.heads if graph.multiplies(node)}
+        graph.heads -= gates
+        if not gates:
+            return
     parts = graph.parts()
     read = [graph.weights_of(nodes) for nodes in parts]
     times = Counter(name for names in read for name in names)
     for nodes, names in zip(parts, read, strict=True):
         own = tuple(name for name in names if times[name] == 1)
+        if products and not gates.intersection(nodes):
+            continue
         if len(own) > 1 and all(n in graph.values for n in graph.read(nodes)):
             yield Region(graph.part(nodes), own)
 
@@ -131,17 +144,41 @@ class _Graph:
         read = [n for n in node.all_input_nodes if self.depends[n]]
         if not all(_is_real(n) for n in read):
             return all(not isinstance(n.meta.get("val"), Tensor) for n in read)  # one of several results
-        one = self._copied([node], [node], set(), {n: self.values[n] for n in read})
-        generator = torch.Generator().manual_seed(0)
+        return self._vanishes(node, read, (1, -2, 1))
+
+    def multiplies(self, node: fx.Node) -> bool:
+        """Whether an op is quadratic, and each entry of its result one of those at the same place."""
+        read = [n for n in node.all_input_nodes if self.depends[n]]
+        shapes = {tuple(n.meta["val"].shape) for n in (node, *read) if _is_real(n)}
+        if not all(_is_real(n) for n in (node, *read)) or len(shapes) > 1:
+            return False
+        one = self._alone(node, read)
+        given = [torch.randn_like(x, dtype=torch.float64) for x in one.example.args]
+        moved = [x.clone() for x in given]
+        for x in moved:
+            x.view(-1)[0] += 1.0
+        changed = (run(one, self.weights, moved)[0] - run(one, self.weights, given)[0]).reshape(-1)
+        return not bool(changed[1:].any()) and self._vanishes(node, read, (1, -3, 3, -1))
+
+    def _alone(self, node: fx.Node, read: Sequence[fx.Node]) -> Traced:
+        return self._copied([node], [node], set(), {n: self.values[n] for n in read})
+
+    def _vanishes(self, node: fx.Node, read: Sequence[fx.Node], difference: Sequence[int]) -> bool:
+        """Whether a difference of an op along random lines is zero: of order n for degree n - 1."""
+        one, generator = self._alone(node, read), torch.Generator().manual_seed(0)
         for _ in range(TRIES):
-            a, b = (
+            start, step = (
                 [torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in one.example.args]
                 for _ in range(2)
             )
-            middle = [(x + y) / 2 for x, y in zip(a, b, strict=True)]
-            ends, between = [run(one, self.weights, x) for x in (a, b)], run(one, self.weights, middle)
-            for x, y, z in zip(*ends, between, strict=True):
-                if z.numel() and not bool(((x + y) / 2 - z).abs().max() <= AFFINE * (1 + z.abs().max())):
+            points = [
+                run(one, self.weights, [x + k * y for x, y in zip(start, step, strict=True)])
+                for k in range(len(difference))
+            ]
+            for along in zip(*points, strict=True):
+                size = 1 + max(float(x.abs().max()) for x in along) if along[0].numel() else 1.0
+                total = sum(c * x for c, x in zip(difference, along, strict=True))
+                if not bool((torch.as_tensor(total).abs() <= AFFINE * size).all()):
                     return False
         return True
 
