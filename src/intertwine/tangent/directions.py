@@ -347,7 +347,7 @@ class Search:
 
     def _scales(self, vectors: np.ndarray) -> None:
         """Combinations of some scalings that change nothing."""
-        touched = vectors.any(axis=1)
+        touched = np.abs(vectors).max(axis=1) > 0
         tied = touched[self.chosen]
         if self.left and tied.sum() == touched.sum():
             allowed = (vectors[self.chosen] * self.lengths[:, None])[tied]
@@ -395,7 +395,8 @@ class Search:
         def maps(coefficients: np.ndarray) -> np.ndarray:
             n = len(places)
             found = np.linalg.lstsq(allowed, (self.null @ coefficients)[tied], rcond=1e-9)[0]
-            return found.reshape(n, n, -1)
+            result: np.ndarray = found.reshape(n, n, -1)
+            return result
 
         coefficients = within(self.null, allowed, tied, free)
         if coefficients.size:
@@ -427,7 +428,7 @@ class Search:
         """Whether some constants can be made up for elsewhere, beyond what either can alone."""
         own = self._mask([constants])
         counts = [inside(self.null, mask).shape[1] for mask in (own | elsewhere, own, elsewhere & ~own)]
-        return counts[0] > counts[1] + counts[2]
+        return bool(counts[0] > counts[1] + counts[2])
 
     def _weights(self) -> None:
         """What one weight reads or writes does not vary in all its dimensions (constants taken with it).

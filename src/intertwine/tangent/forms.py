@@ -44,8 +44,8 @@ def made_maps(
 
 
 def keeps_a_form(maps: np.ndarray, unseen: np.ndarray | None = None) -> np.ndarray:
-    """Of a space of matrices (n x n x how many), a basis (as coefficients) of those that keep, up to its
-    length, one quadratic form Q >= 0 of rank n - 1 or n; none if there is no such Q.
+    """Of a space of matrices (n x n x how many), a basis (as coefficients) of those that keep one quadratic
+    form Q >= 0 of rank n - 1 or n; none if there is no such Q.
 
     unseen: columns v with v' x = 0 for all x that occur. Q is 1, 1 - 11'/n, or what their commutators keep.
 
@@ -58,7 +58,7 @@ def keeps_a_form(maps: np.ndarray, unseen: np.ndarray | None = None) -> np.ndarr
     if not count:
         return best
     each = [maps[..., k] / np.abs(maps[..., k]).max() for k in range(count)]
-    # What keeps Q up to its length has commutators that keep Q.
+    # Among them may be multiples of 1 (a scale): commutators keep Q all the same.
     brackets = [a @ b - b @ a for a, b in combinations(each[:LIMIT], 2)]
     ones = np.full((n, n), 1 / n)
     forms = [np.eye(n), np.eye(n) - ones, _nearest_form(brackets, n)]
@@ -68,15 +68,13 @@ def keeps_a_form(maps: np.ndarray, unseen: np.ndarray | None = None) -> np.ndarr
         if value[0] >= -EXACT * value[-1] and (value > EXACT * value[-1]).sum() >= n - 1:
             kept = _kept(each, form, x)
             best = kept if kept.shape[1] > best.shape[1] else best
-    return best / np.abs(maps).max(axis=(0, 1))[:, None]
+    result: np.ndarray = best / np.abs(maps).max(axis=(0, 1))[:, None]
+    return result
 
 
 def _kept(each: Sequence[np.ndarray], form: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Combinations of matrices that change x' Q x by a multiple of itself, for all x in a subspace."""
+    """Combinations of matrices that leave x' Q x as it is, for all x in a subspace."""
     changed = np.stack([(x.T @ (a.T @ form + form @ a) @ x).reshape(-1) for a in each], axis=1)
-    length = (x.T @ form @ x).reshape(-1, 1)
-    length = length / np.linalg.norm(length)
-    changed = changed - length @ (length.T @ changed)
     _, s, right = np.linalg.svd(changed, full_matrices=True)
     s = np.r_[s, np.zeros(len(each) - len(s))]
     result: np.ndarray = right[s < EXACT * np.linalg.norm(form)].T
@@ -97,4 +95,5 @@ def _nearest_form(brackets: Sequence[np.ndarray], n: int) -> np.ndarray:
         normal += flat.T @ flat
     value, vector = linalg.eigh(normal)
     kept = basis @ vector[:, value <= EXACT**2 * max(1.0, value[-1])]
-    return np.einsum("ijq,q->ij", kept, np.einsum("iiq->q", kept))
+    result: np.ndarray = np.einsum("ijq,q->ij", kept, np.einsum("iiq->q", kept))
+    return result

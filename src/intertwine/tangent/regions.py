@@ -195,10 +195,9 @@ class _Graph:
         made: dict[fx.Node, fx.Node] = {}
         for node in self.traced.graph.nodes:
             if node in inside or (not self.depends[node] and node.op != "output"):
-                first = read if node in heads else {}
-                made[node] = new.node_copy(
-                    node, lambda n, first=first: first.get(n) or made.get(n) or read[n]
-                )
+                # A head reads what is given even where the region makes it.
+                first, second = (read, made) if node in heads else (made, read)
+                made[node] = new.node_copy(node, {**second, **first}.__getitem__)
         new.output(tuple(made[node] for node in outputs))
         module = fx.GraphModule(self.traced.module, new)
         return replace(self.traced, graph=new, module=module, example=Example(tuple(given.values()), {}))

@@ -113,7 +113,8 @@ def within(basis: np.ndarray, allowed: np.ndarray, tied: np.ndarray, free: np.nd
     if not found.size:
         return np.zeros((k, 0))
     _, s, right = np.linalg.svd(basis[tied] @ found, full_matrices=False)
-    return found @ right[s > 1e-5].T
+    result: np.ndarray = found @ right[s > 1e-5].T
+    return result
 
 
 def factors(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
