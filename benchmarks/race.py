@@ -57,13 +57,14 @@ FAMILIES = """
     switch_transformers nllb-moe jetmoe gpt_oss deepseek_v3 mobilebert modernbert
 """.split()
 TIMM = """
-    test_resnet test_vit test_efficientnet test_convnext test_byobnet test_nfnet test_mambaout starnet_s050
-    mobilenetv3_small_050 ghostnet_050 repghostnet_050 dla46x_c edgenext_xx_small mobilevit_xxs
-    ese_vovnet19b_slim_dw regnetx_002 efficientvit_m0 iformer_t xcit_nano_12_p8_224 cs3darknet_focus_s
-    efficientvit_b0 swiftformer_xs efficientformerv2_s0 pvt_v2_b0 fasternet_t0 fastvit_t8 lcnetv2_small
-    inception_next_atto pit_ti_224 rexnet_100 hardcorenas_b coat_tiny repvit_m1 convit_tiny
-    deit_tiny_patch16_224 gmlp_ti16_224 hgnetv2_b0 shvit_s1 vit_tiny_r_s16_p8_224 cpubone_nano
-    efficientvim_m1 crossvit_tiny_240 levit_128s maxvit_pico_rw_256 dpn48b visformer_tiny resnest14d resnetv2_18 legacy_seresnet18 skresnet18
+    test_resnet test_vit test_efficientnet test_convnext test_byobnet test_nfnet test_mambaout
+    starnet_s050 mobilenetv3_small_050 ghostnet_050 repghostnet_050 dla46x_c edgenext_xx_small
+    mobilevit_xxs ese_vovnet19b_slim_dw regnetx_002 efficientvit_m0 iformer_t xcit_nano_12_p8_224
+    cs3darknet_focus_s efficientvit_b0 swiftformer_xs efficientformerv2_s0 pvt_v2_b0 fasternet_t0
+    fastvit_t8 lcnetv2_small inception_next_atto pit_ti_224 rexnet_100 hardcorenas_b coat_tiny repvit_m1
+    convit_tiny deit_tiny_patch16_224 gmlp_ti16_224 hgnetv2_b0 shvit_s1 vit_tiny_r_s16_p8_224
+    cpubone_nano efficientvim_m1 crossvit_tiny_240 levit_128s maxvit_pico_rw_256 dpn48b visformer_tiny
+    resnest14d resnetv2_18 legacy_seresnet18 skresnet18
 """.split()
 ZOO = "mlp lenet5 digits-vgg resnet20 resnet20-pad tiny10 cct2".split()
 SMALL = "1x3x64x64"  # pixels of what takes images of any size

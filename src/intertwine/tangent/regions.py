@@ -27,7 +27,7 @@ from intertwine.graph.example import Example
 from intertwine.graph.export import Traced
 from intertwine.graph.run import run
 
-MOST = 2_000  # ops of a graph up to which regions are looked for
+MOST = 500  # ops of a graph up to which regions are looked for
 AFFINE = 1e-9
 TRIES = 2
 
@@ -116,12 +116,18 @@ class _Graph:
 
     def weights_of(self, nodes: Iterable[fx.Node]) -> list[str]:
         """The weights that some ops read, be it through ops on weights alone."""
-        queue, known = list(nodes), dict[fx.Node, None]()
+        behind = self._behind(nodes)
+        names = [self.traced.weights.get(n.name) for n in self.depends if n in behind]
+        return list(dict.fromkeys(name for name in names if name is not None))
+
+    def _behind(self, nodes: Iterable[fx.Node]) -> set[fx.Node]:
+        """All that some ops read and that depends on no input: weights, constants, ops on them."""
+        queue, known = list(nodes), set[fx.Node]()
         while queue:
             new = [n for n in queue.pop().all_input_nodes if not self.depends[n] and n not in known]
-            known.update(dict.fromkeys(new))
+            known.update(new)
             queue += new
-        return list(dict.fromkeys(w for n in known if (w := self.traced.weights.get(n.name)) is not None))
+        return known
 
     def parts(self) -> list[list[fx.Node]]:
         """The regions: an op belongs to that of what it reads if it is affine in it."""
@@ -193,11 +199,13 @@ class _Graph:
         new, inside = fx.Graph(), set(nodes)
         read = {node: new.placeholder(f"read_{node.name}") for node in given}
         made: dict[fx.Node, fx.Node] = {}
-        for node in self.traced.graph.nodes:
-            if node in inside or (not self.depends[node] and node.op != "output"):
+        needed = inside | self._behind(inside)
+        for node in self.depends:
+            if node in needed:
                 # A head reads what is given even where the region makes it.
                 first, second = (read, made) if node in heads else (made, read)
-                made[node] = new.node_copy(node, {**second, **first}.__getitem__)
+                copies = {n: first[n] if n in first else second[n] for n in node.all_input_nodes}
+                made[node] = new.node_copy(node, copies.__getitem__)
         new.output(tuple(made[node] for node in outputs))
         module = fx.GraphModule(self.traced.module, new)
         return replace(self.traced, graph=new, module=module, example=Example(tuple(given.values()), {}))
