@@ -21,7 +21,7 @@ from torch import nn
 
 from intertwine.checks import checked
 from intertwine.data.batches import Batches, arguments, count_rows
-from intertwine.errors import InputError
+from intertwine.errors import InputError, ModelError
 from intertwine.graph.example import Example
 from intertwine.ir.ledger import Ids
 from intertwine.progress import Progress
@@ -255,7 +255,10 @@ class _Given:
                     continue
                 jacobian = Jacobian(region.traced, self.model, self.theta, inside, self.seed)
                 inputs = draws(region.traced.example, self.seed)
-                found, null, lengths, _, settled = settled_null(jacobian, inputs, len(inside))
+                try:
+                    found, null, lengths, _, settled = settled_null(jacobian, inputs, len(inside))
+                except ModelError:  # arbitrary numbers may leave the domain of an op: nothing is said then
+                    continue
                 if found.certain and settled:
                     columns = np.zeros((self.theta.size, null.shape[1]))
                     columns[inside] = null / np.where(lengths > 0, lengths, 1.0)[:, None]
