@@ -218,7 +218,8 @@ def race_torch_pruning(spec: str, shape: str | None) -> dict[str, Any]:
             for (dep, kept), (_, gone) in zip(first, second, strict=True):
                 module = dep.target.module
                 layer = isinstance(module, (nn.Linear, nn.modules.conv._ConvNd))
-                if layer and dependencies.is_in_channel_pruning_fn(dep.handler):
+                depthwise = getattr(module, "groups", 1) > 1 and module.weight.shape[1] == 1
+                if layer and not depthwise and dependencies.is_in_channel_pruning_fn(dep.handler):
                     reads.append((module, list(kept), list(gone)))
                     module.weight[:, gone] = module.weight[:, kept].clone()
                 else:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from intertwine.checks import checked
 from intertwine.data.batches import Batches, arguments, count_rows
@@ -31,7 +31,7 @@ from intertwine.tangent.directions import Direction, Search
 from intertwine.tangent.generators import tangents
 from intertwine.tangent.jacobian import Jacobian, draws
 from intertwine.tangent.moving import proved
-from intertwine.tangent.regions import regions
+from intertwine.tangent.regions import Region, regions
 from intertwine.tangent.settled import settled_null
 from intertwine.tangent.spaces import inside, span
 
@@ -146,7 +146,7 @@ def dimension(
     this pattern, all other weights held; models of more than `dense` numbers are looked at so anyway.
 
     >>> import torch
-    >>> from torch import nn
+    >>> from torch import Tensor, nn
     >>> mlp = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> found = dimension(mlp, torch.randn(8, 3))
     >>> found.parameters, found.orbit, found.rank, found.verdict
@@ -243,12 +243,25 @@ class _Given:
         basis = span(columns, 1e-10)
         return span(basis @ inside(basis, mask))[chosen] if not mask.all() else basis
 
+    @cached_property
+    def products(self) -> list[Region]:
+        """The affine regions of the graph; of all axes the same."""
+        return list(regions(self.symmetry.traced, self._state, self.example))
+
+    @cached_property
+    def polynomials(self) -> list[Region]:
+        """Those with gates and squares in them."""
+        return list(regions(self.symmetry.traced, self._state, self.example, products=True))
+
+    @property
+    def _state(self) -> dict[str, Tensor]:
+        state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        return {n: self.theta.values.get(n, t.detach().cpu()) for n, t in state.items()}
+
     def _redundant(self, chosen: Ids) -> Iterator[tuple[str, np.ndarray]]:
         """Directions in which regions of the graph stay what they are: (kind, columns over theta)."""
-        state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        weights = {n: self.theta.values.get(n, t.detach().cpu()) for n, t in state.items()}
         for kind in ("product", "polynomial"):
-            for region in regions(self.symmetry.traced, weights, self.example, kind == "polynomial"):
+            for region in self.products if kind == "product" else self.polynomials:
                 own = self.theta.mask([self.theta.of(n) for n in region.weights if n in self.theta.values])
                 inside = chosen[own[chosen]]
                 if not len(inside):
