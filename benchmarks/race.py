@@ -1,10 +1,10 @@
 """The field, side by side: Torch-Pruning, rebasin and intertwine on the same models.
 
-    python benchmarks/race.py [--python OTHER] [--models A,B] [--limit SECONDS] [-o docs/measured/race.json]
+    pip install --no-deps --target OTHERS torch-pruning rebasin torchview graphviz
+    PYTHONPATH=OTHERS python benchmarks/race.py [--models A,B] [--limit SECONDS] [-o docs/measured/race.json]
 
-OTHER is the Python of an environment that has torch-pruning and rebasin (both from PyPI) beside intertwine's
-requirements; they never become requirements of intertwine. Each tool meets each model in a process of its
-own; what is in the JSON already is not run again.
+The others never become requirements of intertwine. Each tool meets each model in a process of its own
+(forked, so that all is imported once); what is in the JSON already is not run again.
 
 The task, in float64, up to three hidden axes a model, spread over the tool's own list of them:
 
@@ -22,11 +22,18 @@ from __future__ import annotations
 
 import argparse
 import copy
+import importlib
 import json
-import subprocess
+import multiprocessing
+import os
+import re
+import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from itertools import zip_longest
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -37,21 +44,43 @@ from torch.utils._pytree import tree_leaves
 from intertwine.text import first_line
 
 TOOLS = ("intertwine", "torch-pruning", "rebasin")
-# The smallest of many kinds; images of 64 pixels where the model takes them.
-MODELS = [
-    ("zoo:mlp", None), ("zoo:lenet5", None), ("zoo:digits-vgg", None), ("zoo:resnet20", None),
-    ("zoo:resnet20-pad", None), ("zoo:tiny10", None), ("zoo:cct2", None),
-    ("torchvision:alexnet", None), ("torchvision:squeezenet1_1", "1x3x64x64"),
-    ("torchvision:resnet18", "1x3x64x64"), ("torchvision:mobilenet_v2", "1x3x64x64"),
-    ("torchvision:mobilenet_v3_small", "1x3x64x64"), ("torchvision:shufflenet_v2_x0_5", "1x3x64x64"),
-    ("torchvision:mnasnet0_5", "1x3x64x64"), ("torchvision:efficientnet_b0", "1x3x64x64"),
-    ("torchvision:regnet_y_400mf", "1x3x64x64"), ("torchvision:densenet121", "1x3x64x64"),
-    ("torchvision:googlenet", "1x3x64x64"), ("torchvision:convnext_tiny", "1x3x64x64"),
-    ("timm:vit_tiny_patch16_224", None), ("timm:mixer_s32_224", None), ("timm:ghostnet_050", "1x3x64x64"),
-    ("timm:repvgg_a0", "1x3x64x64"),
-    ("hf:bert", None), ("hf:gpt2", None), ("hf:llama", None), ("hf:t5", None), ("hf:mixtral", None),
-    ("hf:vit", None), ("hf:mamba", None),
-]  # fmt: skip
+TORCHVISION = """
+    mobilenet_v3_small squeezenet1_1 mnasnet0_5 shufflenet_v2_x0_5 resnet18 mobilenet_v2 efficientnet_b0
+    regnet_y_400mf densenet121 googlenet convnext_tiny efficientnet_v2_s mobilenet_v3_large resnext50_32x4d
+    regnet_x_400mf resnet50 wide_resnet50_2 alexnet
+""".split()
+FAMILIES = """
+    bert gpt2 llama t5 vit mixtral mamba bart convnext distilbert opt roberta qwen2 gemma swin albert gpt_neox
+    phi clip whisper mistral deit segformer olmoe qwen2_moe bloom electra falcon qwen3 dinov2 wav2vec2 siglip
+    qwen3_moe gptj codegen stablelm starcoder2 cohere olmo olmo2 granite granitemoe phi3 phimoe gemma2 gpt_neo
+    gpt_bigcode mpt mbart pegasus marian hubert beit resnet regnet mobilevit poolformer pvt mpnet xglm deberta
+    switch_transformers nllb-moe jetmoe gpt_oss deepseek_v3 mobilebert modernbert
+""".split()
+TIMM = """
+    test_resnet test_vit test_efficientnet test_convnext test_byobnet test_nfnet test_mambaout
+    starnet_s050 mobilenetv3_small_050 ghostnet_050 repghostnet_050 dla46x_c edgenext_xx_small
+    mobilevit_xxs ese_vovnet19b_slim_dw regnetx_002 efficientvit_m0 iformer_t xcit_nano_12_p8_224
+    cs3darknet_focus_s efficientvit_b0 swiftformer_xs efficientformerv2_s0 pvt_v2_b0 fasternet_t0
+    fastvit_t8 lcnetv2_small inception_next_atto pit_ti_224 rexnet_100 hardcorenas_b coat_tiny repvit_m1
+    convit_tiny deit_tiny_patch16_224 gmlp_ti16_224 hgnetv2_b0 shvit_s1 vit_tiny_r_s16_p8_224
+    cpubone_nano efficientvim_m1 crossvit_tiny_240 levit_128s maxvit_pico_rw_256 dpn48b visformer_tiny
+    resnest14d resnetv2_18 legacy_seresnet18 skresnet18
+""".split()
+ZOO = "mlp lenet5 digits-vgg resnet20 resnet20-pad tiny10 cct2".split()
+SMALL = "1x3x64x64"  # pixels of what takes images of any size
+
+
+def in_turn(*lists: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
+    """One of each library in turn, so that a run that is stopped has met them all."""
+    return [one for each in zip_longest(*lists) for one in each if one is not None]
+
+
+MODELS = in_turn(
+    [(f"zoo:{name}", None) for name in ZOO],
+    [(f"torchvision:{name}", None if name == "alexnet" else SMALL) for name in TORCHVISION],
+    [(f"hf:{name}", None) for name in FAMILIES],
+    [(f"timm:{name}", None if re.search(r"_(224|240|256)$", name) else SMALL) for name in TIMM],
+)
 TRIES, EXACT = 3, 1e-8
 
 
@@ -189,7 +218,8 @@ def race_torch_pruning(spec: str, shape: str | None) -> dict[str, Any]:
             for (dep, kept), (_, gone) in zip(first, second, strict=True):
                 module = dep.target.module
                 layer = isinstance(module, (nn.Linear, nn.modules.conv._ConvNd))
-                if layer and dependencies.is_in_channel_pruning_fn(dep.handler):
+                depthwise = getattr(module, "groups", 1) > 1 and module.weight.shape[1] == 1
+                if layer and not depthwise and dependencies.is_in_channel_pruning_fn(dep.handler):
                     reads.append((module, list(kept), list(gone)))
                     module.weight[:, gone] = module.weight[:, kept].clone()
                 else:
@@ -257,40 +287,49 @@ def race(tool: str, spec: str, shape: str | None) -> dict[str, Any]:
     return {**found, "cpu_seconds": round(time.process_time() - start, 1)}
 
 
+def apart(tool: str, spec: str, shape: str | None, limit: float) -> dict[str, Any]:
+    """The same in a process of its own, which has so many seconds of its own CPU time."""
+    here, there = multiprocessing.get_context("fork").Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_child, args=(there, tool, spec, shape, limit))
+    child.start()
+    there.close()
+    try:
+        return dict(here.recv())
+    except EOFError:
+        return {"tries": [], "why": f"not done after {limit:.0f} s, or the process died"}
+    finally:
+        child.join()
+
+
+def _child(answer: Connection, tool: str, spec: str, shape: str | None, limit: float) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit)))
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        answer.send(race(tool, spec, shape))
+
+
 def main() -> None:
     """Every tool on every model that the JSON does not have yet."""
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("--python", default=sys.executable, help="an environment that has the other tools")
     parser.add_argument("--models", help="only these, between commas")
     parser.add_argument("--tools", default=",".join(TOOLS))
-    parser.add_argument("--limit", type=float, default=400, help="seconds for one tool on one model")
+    parser.add_argument("--limit", type=float, default=120, help="CPU seconds for one tool on one model")
     parser.add_argument("-o", "--out", type=Path, default=Path("docs/measured/race.json"))
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.one:
-        tool, spec, shape = args.one
-        print("\n" + json.dumps(race(tool, spec, shape or None)))
-        return
     found = json.loads(args.out.read_text()) if args.out.exists() else {}
     chosen = set(args.models.split(",")) if args.models else {spec for spec, _ in MODELS}
+    for module in ("torch_pruning", "rebasin", "torch._dynamo", "torchvision", "timm", "transformers"):
+        importlib.import_module(module)
     for spec, shape in MODELS:
         for tool in args.tools.split(","):
             if spec not in chosen or spec in found.setdefault(tool, {}):
                 continue
-            command = [args.python, __file__, "--one", tool, spec, shape or ""]
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=args.limit)
-                lines = done.stdout.strip().splitlines()
-                result = json.loads(lines[-1]) if lines else {"tries": [], "why": done.stderr[-200:]}
-            except subprocess.TimeoutExpired:
-                result = {"tries": [], "why": f"not done after {args.limit:.0f} s"}
-            found[tool][spec] = result
+            found[tool][spec] = result = apart(tool, spec, shape, args.limit)
             args.out.parent.mkdir(parents=True, exist_ok=True)
             args.out.write_text(json.dumps(found, indent=1) + "\n")
             exact = sum(t["exact"] for t in result["tries"])
             said = f"{tool} {spec}: {exact} of {len(result['tries'])} {result.get('why', '')}"
-            print(said, file=sys.stderr, flush=True)
+            print(said, result.get("cpu_seconds"), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -303,3 +303,78 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert code == 0 and found["verdict"] in ("complete", "explained")
     assert found["parameters"] == found["orbit"] + found["rank"] + found["deficit"] == 38
     assert "rank of the Jacobian" in page.read_text()
+
+
+PIXELS = torch.randn(2, 2, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize("between", [None, nn.Tanh()])
+def test_layers_in_a_row_are_seen_as_their_product(between: nn.Module | None) -> None:
+    """Of depthwise kernels before a mean over pixels little is seen; with a tanh between, all of it."""
+    mean = Apply(lambda x: x.mean((2, 3)))
+    more = [] if between is None else [between]
+    layers = nn.Conv2d(2, 3, 1), *more, nn.Conv2d(3, 3, 3, padding=1, groups=3), *more, mean, nn.Linear(3, 2)
+    verdict, found = verdict_of(*layers, inputs=PIXELS)
+    if between is None:
+        assert verdict == "explained" and found["product"] > 0
+    else:
+        assert "product" not in found
+
+
+def test_matrices_that_keep_what_a_norm_sees_are_rotations() -> None:
+    rms = nn.Linear(3, 4), nn.RMSNorm(4, eps=1e-3), nn.Linear(4, 2)
+    assert verdict_of(*rms)[1]["rotation"] == 4 * 3 // 2
+    layer = nn.Linear(3, 4), nn.LayerNorm(4, eps=1e-3), nn.Linear(4, 2)
+    assert verdict_of(*layer)[1]["rotation"] == 3 * 2 // 2
+    # The control: what is not linear behind the norm cannot undo them.
+    control = nn.Linear(3, 4), nn.RMSNorm(4, eps=1e-3), nn.Tanh(), nn.Linear(4, 2)
+    assert "rotation" not in verdict_of(*control)[1]
+
+
+class Gated(nn.Module):
+    def __init__(self, act: nn.Module) -> None:
+        super().__init__()
+        self.gate, self.up, self.act = nn.Linear(2, 5), nn.Linear(2, 5), act
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.gate(x)) * self.up(x)
+
+
+@pytest.mark.parametrize("act", [nn.Identity(), nn.Tanh()])
+def test_gates_without_an_activation_are_seen_as_a_polynomial(act: nn.Module) -> None:
+    """Five products of two lines, mixed into one number: a quadratic of two variables has six numbers."""
+    x = torch.randn(16, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    verdict, found = verdict_of(Gated(act), nn.Linear(5, 1), inputs=x)
+    if isinstance(act, nn.Identity):
+        assert verdict == "explained" and found["polynomial"] > 0
+    else:
+        assert "polynomial" not in found
+
+
+def test_a_unit_that_is_seldom_active_counts() -> None:
+    net = mlp(nn.ReLU())
+    with torch.no_grad():
+        net[0].bias[0] = -3.0 * net[0].weight[0].norm()
+    assert dimension(net, X).verdict == "complete"
+
+
+def test_regions_end_where_the_graph_is_not_affine() -> None:
+    """A residual stream is one region; what its norm reads comes from outside, gains belong to it."""
+    from intertwine.graph.example import Example
+    from intertwine.tangent.regions import regions
+
+    class Stream(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm, self.back = nn.Linear(3, 4), nn.RMSNorm(4), nn.Linear(4, 4)
+            self.last = nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.first(x)
+            return torch.tanh(self.last(h + self.back(self.norm(h))))
+
+    net = Stream().double()
+    state = {name: p.detach() for name, p in net.named_parameters()}
+    (one,) = regions(trace(net, X).traced, state, Example.of(X))
+    assert set(one.weights) == set(state)
+    assert len(one.traced.example.args) == 2  # the input, and what the norm reads

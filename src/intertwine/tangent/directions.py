@@ -8,7 +8,7 @@ deficit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -20,8 +20,9 @@ from intertwine.ir.ledger import Ids
 from intertwine.rules import facts
 from intertwine.symmetry import Axis, Symmetry
 from intertwine.tangent.coordinates import Coordinates
-from intertwine.tangent.maps import channel_maps, lone_scales
-from intertwine.tangent.spaces import INSIDE, inside, span
+from intertwine.tangent.forms import keeps_a_form, made_maps
+from intertwine.tangent.maps import Places, channel_maps, lone_scales, places_of
+from intertwine.tangent.spaces import INSIDE, factors, inside, span, within
 
 # kind -> what it says about the model; those in MISSED are not explained by it.
 KINDS = {
@@ -38,17 +39,20 @@ KINDS = {
     "ones": "multiples of 1, which the norm that follows takes out again",
     "inputs": "what the weight reads does not span all its dimensions on these inputs",
     "outputs": "what the weight writes is not seen in all its dimensions on these inputs",
-    "scale": "scales of channels that a split or an index leaves alone: they have no axis of their own",
+    "scale": "scales of channels that a split, an index or a group leaves alone: they have no own axis",
     "length": "a common scale, which the norm that follows takes out again (its eps is the machine's)",
     "mixing": "matrices between channels that linear layers alone see: groups of one, or parts of a split",
+    "product": "layers in a row that are affine in what they read: only what they do together is seen",
+    "polynomial": "layers with gates or squares between them: only the polynomial that they are is seen",
     "rotary": "rotations of pairs of channels of queries and keys that a rotary embedding turns alike",
-    "rotation": "rotations of what an RMS norm is taken of: its gain hides them, folding it shows them",
+    "rotation": "matrices that keep the length that a norm sees, and that its readers undo",
     "channel": "maps of single channels beyond the group: a symmetry that was missed",
     "axis": "maps of the axis beyond its group: a symmetry that was missed",
     "open": "not explained: a symmetry that was missed, or inputs that are not enough",
 }
 MISSED = ("channel", "axis", "open")
 MOVES = ("constant", "translation", "ones")  # what is added somewhere and taken away elsewhere
+TURNED = 24  # channels of a block up to which all matrices on them are looked at
 PAIRS = 64  # channels of an axis up to which pairs of them are looked at
 _ADDED = ("bias", "shift", "mean")
 _NORM = (*_ADDED, "gain", "var")
@@ -85,7 +89,8 @@ class Direction:
 
 class Search:
     """The null space of a Jacobian (an orthonormal basis, coordinates scaled by `lengths`) beside the orbit's
-    tangents in it. chosen: which coordinates of theta the columns are."""
+    tangents in it. chosen: which coordinates of theta the columns are. redundant: (kind, columns over theta)
+    in which parts of the model stay what they are."""
 
     def __init__(
         self,
@@ -95,8 +100,9 @@ class Search:
         null: np.ndarray,
         lengths: np.ndarray,
         tangents: np.ndarray,
+        redundant: Callable[[], Iterable[tuple[str, np.ndarray]]] = tuple,
     ) -> None:
-        self.symmetry, self.at, self.null = symmetry, at, null
+        self.symmetry, self.at, self.null, self.redundant = symmetry, at, null, redundant
         self.place = np.full(at.size, -1, np.int64)
         self.place[chosen] = np.arange(len(chosen))
         self.chosen = chosen
@@ -135,6 +141,8 @@ class Search:
         new = span(rest, 1e-5)
         if not new.shape[1]:
             return 0
+        # Short rests are orthogonal to what is known up to rounding of long ones: once more at full length.
+        new = span(new - self.known @ (self.known.T @ new), 0.5)
         self.known = np.concatenate([self.known, new], axis=1)
         if kind in MOVES:
             # Those of the given vectors themselves that are new: the rest of `new` belongs to the orbit.
@@ -180,6 +188,18 @@ class Search:
         ]
         return [name for name in self.at.values if name in names]
 
+    def later(self, makers: Iterable[str]) -> list[str]:
+        """The weights that something reads which depends on some weights."""
+        traced, names = self.symmetry.traced, set(makers)
+        depends, found = set[Any](), set[str]()
+        for node in traced.graph.nodes:
+            given = node.all_input_nodes
+            if any(n in depends for n in given):
+                found.update(traced.weights[n.name] for n in given if n.name in traced.weights)
+            if any(n in depends or traced.weights.get(n.name) in names for n in given):
+                depends.add(node)
+        return [name for name in self.at.values if name in found - names]
+
     def channels(self, axis: Axis, roles: Sequence[str] | None = None) -> list[Ids]:
         """The coordinates of each channel, in all members or in those of some roles."""
         if roles is None:
@@ -194,7 +214,8 @@ class Search:
         """Everything, from the smallest places to the largest."""
         steps = (
             self._unused, self._rows, self._units, self._zero, self._translations, self._statistics,
-            self._ones, self._equal, self._weights, self._maps, self._linear, self._axes, self._rest,
+            self._ones, self._equal, self._weights, self._maps, self._products, self._rotations, self._linear,
+            self._axes, self._rest,
         )  # fmt: skip
         for step in steps:
             if self.left:
@@ -321,71 +342,136 @@ class Search:
                 if not self.left:
                     return
                 self._try_in(held, kind, vectors, name)
-        self._try_in(held, "scale", lone_scales(self.symmetry, self.at, PAIRS), "")
+        for vectors in lone_scales(self.symmetry, self.at, PAIRS):
+            self._scales(vectors)
+
+    def _scales(self, vectors: np.ndarray) -> None:
+        """Combinations of some scalings that change nothing."""
+        touched = np.abs(vectors).max(axis=1) > 0
+        tied = touched[self.chosen]
+        if self.left and tied.sum() == touched.sum():
+            allowed = (vectors[self.chosen] * self.lengths[:, None])[tied]
+            self._add("scale", within(self.null, allowed, tied, np.zeros_like(tied)), mask=tied)
+
+    def _products(self) -> None:
+        """Layers of which only what they do together is seen, whatever they read."""
+        held = np.ones(self.at.size, bool)
+        held[self.chosen] = False
+        for kind, vectors in self.redundant():
+            self._try_in(held, kind, vectors, "")
+            if not self.left:
+                return
 
     def _try_in(self, held: np.ndarray, kind: str, vectors: np.ndarray, axis: str) -> None:
         """Directions over all coordinates, of which some are held."""
         vectors = vectors[:, ~vectors[held].any(axis=0)]
         self._try(kind, vectors[self.chosen] * self.lengths[:, None], axis)
 
+    def _rotations(self) -> None:
+        """Matrices on what makes the channels of a block: a quadratic form stays, the rest undoes them."""
+        for axis in self.symmetry.axes:
+            read = any(m.role == "in" for m in axis.members)
+            if axis.group.linear or not read or not 1 < axis.classes.shape[1] <= TURNED:
+                continue
+            places = places_of(self.symmetry, self.at, axis)
+            for block in np.arange(len(places)).reshape(axis.classes.shape):
+                if self.left:
+                    self._rotated(axis, [places[k] for k in block])
+
+    def _rotated(self, axis: Axis, places: Sequence[Places]) -> None:
+        found = made_maps(self.symmetry, self.at, places)
+        if found is None:
+            return
+        vectors, made = found
+        tied = made[self.chosen]
+        if tied.sum() < made.sum():
+            return
+        # What stands between them and the norm is held: it would make up for scales, which are known.
+        between = {m.param for m in axis.members if m.role in ("gain", "var")}
+        later = [n for n in self.later(self.at.weights_of(np.flatnonzero(made))) if n not in between]
+        free = self._mask([self.at.of(name) for name in later]) & ~tied
+        allowed = (vectors[self.chosen] * self.lengths[:, None])[tied]
+
+        def maps(coefficients: np.ndarray) -> np.ndarray:
+            n = len(places)
+            found = np.linalg.lstsq(allowed, (self.null @ coefficients)[tied], rcond=1e-9)[0]
+            result: np.ndarray = found.reshape(n, n, -1)
+            return result
+
+        coefficients = within(self.null, allowed, tied, free)
+        if coefficients.size:
+            alone = within(self.null, allowed, tied, np.zeros_like(free))
+            unseen = factors(maps(alone))[0] if alone.size else None
+            self._add("rotation", coefficients @ keeps_a_form(maps(coefficients), unseen), axis.name)
+
     def _linear(self) -> None:
-        """Units that are linear: alone with the constants after them, and pairs that may be mixed."""
+        """Single channels; then units that are linear on these inputs, taken together.
+
+        Such a unit hands a constant that is added to it on to constants elsewhere.
+        """
         added = [self.at.of(n) for n in self.constants]
         for axis in self.symmetry.axes:
             if axis.group.linear or not any(m.role == "out" for m in axis.members):
                 continue
-            whole, mixed = self.channels(axis), list[Ids]()
+            whole = self.channels(axis)
             for ids in whole:
                 self.take("channel", [ids], axis.name)
-                self.take("linear", [ids, *added], axis.name)
-            if axis.group.positive and self.left and len(whole) <= PAIRS:
-                for k, ids in enumerate(whole):
-                    for other in whole[:k]:
-                        if self.take("linear", [ids, other, *added], axis.name):
-                            mixed += [ids, other]
-                self.take("linear", [*mixed, *added], axis.name)
+            if self.left:
+                here = {m.param for m in axis.members}
+                elsewhere = self._mask([self.at.of(n) for n in self.constants if n not in here])
+                biased = any(m.role == "bias" for m in axis.members)
+                own = self.channels(axis, ("bias",) if biased else _ADDED)
+                straight = [k for k, ids in enumerate(own) if self._hands_on(ids, elsewhere)]
+                self.take("linear", [*(whole[k] for k in straight), *added], axis.name)
+
+    def _hands_on(self, constants: Ids, elsewhere: np.ndarray) -> bool:
+        """Whether some constants can be made up for elsewhere, beyond what either can alone."""
+        own = self._mask([constants])
+        counts = [inside(self.null, mask).shape[1] for mask in (own | elsewhere, own, elsewhere & ~own)]
+        return bool(counts[0] > counts[1] + counts[2])
 
     def _weights(self) -> None:
-        """What one weight reads or writes does not vary in all its dimensions (constants taken with it)."""
+        """What one weight reads or writes does not vary in all its dimensions (constants taken with it).
+
+        What it reads has v x = 0: every row may be any such v. What it writes is not seen: every column may.
+        """
         added = [self.at.of(n) for n in self.constants]
         for name, value in self.at.values.items():
-            if value.dim() > 1 and not (self.place[self.at.of(name)] < 0).any():
-                for places in ([self.at.of(name)], [self.at.of(name), *added]):
-                    if kind := self._side(name, inside(self.null, self._mask(places))):
-                        self.take(kind, places)
+            if self.left and value.dim() > 1 and not (self.place[self.at.of(name)] < 0).any():
+                for constants in ([], added):
+                    self._sides(name, constants)
 
-    def _side(self, name: str, coefficients: np.ndarray) -> str:
-        """Whether null vectors in one weight come from what it reads or from what it writes.
-
-        From what it reads (v x = 0): every row may be any such v. From what it writes: every column may.
-        """
+    def _sides(self, name: str, constants: Sequence[Ids]) -> None:
+        here = self._mask([self.at.of(name)])
+        free = self._mask(constants) & ~here
+        coefficients = inside(self.null, here | free)
         places = self.place[self.at.of(name)].reshape(self.at.values[name].shape[0], -1)
         vectors = (self.null @ coefficients)[places] / self.lengths[places][..., None]
-        largest = np.abs(vectors).max(initial=0.0)
-        if largest < 1e-6:
-            return ""
-        written, read = places.shape
-
-        def rank(matrix: np.ndarray) -> int:
-            return int(np.linalg.matrix_rank(matrix, tol=1e-6 * largest))
-
-        count = rank(vectors.reshape(written * read, -1))
-        if count == written * rank(vectors.transpose(1, 0, 2).reshape(read, -1)):
-            return "inputs"
-        return "outputs" if count == read * rank(vectors.reshape(written, -1)) else ""
+        if np.abs(vectors).max(initial=0.0) < 1e-6:
+            return
+        for kind, columns in zip(("inputs", "outputs"), _every(*factors(vectors)), strict=True):
+            flat = np.zeros((len(self.chosen), columns.shape[-1]))
+            flat[places] = columns * self.lengths[places][..., None]
+            self._add(kind, within(self.null, flat[here], here, free), mask=here)
 
     def _axes(self) -> None:
-        """All members of an axis: rotations if there are as many, else unknown maps."""
+        """All members of an axis: unknown maps."""
         added = [self.at.of(n) for n in self.constants]
         for axis in self.symmetry.axes:
             names = dict.fromkeys(m.param for m in axis.members if m.param in self.at.values)
-            before, n = len(self.found), axis.size
-            count = self.take("axis", [*(self.at.of(name) for name in names), *added], axis.name)
-            if count and count == n * (n - 1) // 2 and any(m.role == "gain" for m in axis.members):
-                self.found[before] = replace(self.found[before], kind="rotation")
+            self.take("axis", [*(self.at.of(name) for name in names), *added], axis.name)
 
     def _rest(self) -> None:
         self._add("open", np.eye(self.null.shape[1]))
+
+
+def _every(read: np.ndarray, written: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All matrices whose rows (or columns) are among the given vectors."""
+    rows, columns = len(written), len(read)
+    return (
+        np.einsum("ij,ck->icjk", np.eye(rows), read).reshape(rows, columns, -1),
+        np.einsum("rk,cj->rckj", written, np.eye(columns)).reshape(rows, columns, -1),
+    )
 
 
 def _summed(found: Sequence[Direction]) -> list[Direction]:

@@ -5,7 +5,7 @@
     rotary    E_ij - E_ji between the two places of a channel of q and k that a rotary embedding ties
     mixing    E_ij: what makes i gets some of j, and what reads j loses as much of i; and E_ij - E_ji, where a
               norm sees the length. Inside the groups of a grouped layer, between the parts of a split
-    scale     one channel alone: what makes it grows, what reads it shrinks
+    scale     one channel that is alone: what makes it grows, what reads it shrinks
 
 Anywhere else such a map is one that the rules should have found, and gets no name.
 """
@@ -22,6 +22,7 @@ from intertwine.symmetry import Axis, Symmetry
 from intertwine.tangent.coordinates import Coordinates
 
 Key = tuple[str, int]
+Places = dict[Key, Ids]  # a dimension of a weight -> the coordinates of one channel there
 READERS = 5  # of an axis, up to which every choice of them is tried
 Candidates = tuple[str, np.ndarray]  # a kind, and directions as columns over all coordinates
 
@@ -32,7 +33,7 @@ class ChannelMaps:
     def __init__(self, symmetry: Symmetry, at: Coordinates, axes: Sequence[Axis]) -> None:
         self.at, self.axes = at, axes
         self.roles = symmetry.inference.roles
-        self.places = [p for axis in axes for p in _places(symmetry, at, axis)]
+        self.places = [p for axis in axes for p in places_of(symmetry, at, axis)]
         slots = [symmetry.structure.slots[m.param, m.dim] for m in axes[0].members]
         self.parts = len(axes) > 1 or any(slot.ids.ndim > 1 for slot in slots)
         self.block = [(k, b) for k, axis in enumerate(axes) for b in _blocks(axis)]
@@ -104,7 +105,7 @@ def _blocks(axis: Axis) -> list[int]:
     return np.repeat(np.arange(blocks), width).tolist()
 
 
-def _places(symmetry: Symmetry, at: Coordinates, axis: Axis) -> list[dict[Key, Ids]]:
+def places_of(symmetry: Symmetry, at: Coordinates, axis: Axis) -> list[Places]:
     """For every channel and dimension of a weight that has it: (places along it, coordinates there)."""
     s = symmetry.structure
     keys, found = list(s.span), []
@@ -133,20 +134,24 @@ def channel_maps(symmetry: Symmetry, at: Coordinates) -> Iterator[tuple[str, Cha
             yield axes[0].name, ChannelMaps(symmetry, at, axes)
 
 
-def lone_scales(symmetry: Symmetry, at: Coordinates, most: int) -> np.ndarray:
-    """One channel that has makers alone grows, another that has readers alone shrinks, for all such pairs.
+def lone_scales(symmetry: Symmetry, at: Coordinates, most: int) -> Iterator[np.ndarray]:
+    """Directions whose combinations may be the scale of a channel that has no axis of its own, as columns:
+    the growth of all that one dimension of a weight has of it.
 
-    A channel that is picked out by its index loses its name there: what makes it and what reads it are two.
+    A channel that is picked out by its index loses its name there: what makes it and what reads it are two,
+    and all such are taken together. One that is alone in its group has a dimension of size 1.
     """
-    made, read = list[np.ndarray](), list[np.ndarray]()
+    lone: list[np.ndarray] = []
     for axis in symmetry.axes:
-        roles = {m.role for m in axis.members}
-        if axis.frozen_because and ("out" in roles) != ("in" in roles):
-            for places in _places(symmetry, at, axis):
-                ids = np.concatenate([p.reshape(-1) for p in places.values()] or [np.zeros(0, np.int64)])
+        for places in places_of(symmetry, at, axis):
+            columns = []
+            for ids in places.values():
                 column = np.zeros(at.size)
-                column[ids] = at.theta[ids]
-                (made if "out" in roles else read).append(column)
-    if not made or not read or len(made) * len(read) > most**2:
-        return np.zeros((at.size, 0))
-    return np.stack([up - down for up in made for down in read], axis=1)
+                column[ids.reshape(-1)] = at.theta[ids.reshape(-1)]
+                columns.append(column)
+            if axis.classes.size == 1:
+                lone += columns
+            elif columns and any(1 in at.values[name].shape for name, _ in places):
+                yield np.stack(columns, axis=1)
+    if lone and len(lone) <= most**2:
+        yield np.stack(lone, axis=1)

@@ -11,31 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from intertwine.checks import checked
 from intertwine.data.batches import Batches, arguments, count_rows
-from intertwine.errors import InputError
+from intertwine.errors import InputError, ModelError
 from intertwine.graph.example import Example
 from intertwine.ir.ledger import Ids
-from intertwine.progress import Progress, counted
+from intertwine.progress import Progress
 from intertwine.symmetry import Symmetry, Translation, trace
 from intertwine.tangent.coordinates import Coordinates, coordinates_of
 from intertwine.tangent.directions import Direction, Search
 from intertwine.tangent.generators import tangents
 from intertwine.tangent.jacobian import Jacobian, draws
 from intertwine.tangent.moving import proved
-from intertwine.tangent.spaces import Rank, inside, null_space, scaled, span
+from intertwine.tangent.regions import Region, regions
+from intertwine.tangent.settled import settled_null
+from intertwine.tangent.spaces import inside, span
 
 DENSE = 20_000  # coordinates up to which the whole Jacobian is taken
 SAMPLE = 2_000  # coordinates of one axis that are looked at beyond that
-SPARE = 1.15  # rows for each column, before more of them are asked to change nothing
-ROUNDS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +146,7 @@ def dimension(
     this pattern, all other weights held; models of more than `dense` numbers are looked at so anyway.
 
     >>> import torch
-    >>> from torch import nn
+    >>> from torch import Tensor, nn
     >>> mlp = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> found = dimension(mlp, torch.randn(8, 3))
     >>> found.parameters, found.orbit, found.rank, found.verdict
@@ -215,10 +216,14 @@ class _Given:
             self.symmetry.traced, self.model, self.theta, None if whole else chosen, self.seed
         )
         orbit = self._orbit(chosen)
-        found, null, lengths, calls, settled = self._null(jacobian, len(chosen) - orbit.shape[1])
+        found, null, lengths, calls, settled = settled_null(
+            jacobian, self._examples(), len(chosen) - orbit.shape[1], self.progress
+        )
         mixed = span(orbit * np.where(lengths > 0, lengths, 1.0)[:, None])
         error = float(np.abs(mixed - null @ (null.T @ mixed)).max(initial=0.0))
-        search = Search(self.symmetry, self.theta, chosen, null, lengths, mixed)
+        search = Search(
+            self.symmetry, self.theta, chosen, null, lengths, mixed, partial(self._redundant, chosen)
+        )
         directions = tuple(search.run())
         stored = self.theta.mask([self.theta.of(n) for n in self.theta.statistics])[chosen].sum()
         return Dimension(
@@ -238,38 +243,39 @@ class _Given:
         basis = span(columns, 1e-10)
         return span(basis @ inside(basis, mask))[chosen] if not mask.all() else basis
 
-    def _null(self, jacobian: Jacobian, most: int) -> tuple[Rank, np.ndarray, np.ndarray, int, bool]:
-        """The null space over so many inputs that fresh ones do not shrink it."""
-        examples = self._examples()
-        rows, calls = self._rows(jacobian, examples, SPARE * most + 64)
-        for _ in range(ROUNDS):
-            flat, lengths = scaled(rows)
-            found, null = null_space(flat, most)
-            fresh, more = self._rows(jacobian, examples, max(64, most // 4))
-            if not len(fresh):
-                break
-            calls += more
-            scale = np.linalg.norm(fresh, axis=1, keepdims=True)
-            unit = fresh / np.where(scale > 0, scale, 1.0)
-            weighed = unit / np.where(lengths > 0, lengths, np.inf)
-            unseen = np.abs(unit[:, lengths == 0]).max(initial=0.0)
-            if np.abs(weighed @ null).max(initial=0.0) < 1e-6 and unseen < 1e-9:
-                return found, null, lengths, calls, True
-            rows = np.concatenate([rows, fresh])
-        return found, null, lengths, calls, False
+    @cached_property
+    def products(self) -> list[Region]:
+        """The affine regions of the graph; of all axes the same."""
+        return list(regions(self.symmetry.traced, self._state, self.example))
 
-    def _rows(self, jacobian: Jacobian, examples: Iterator[Example], count: float) -> tuple[np.ndarray, int]:
-        """At least so many rows, unless the inputs end."""
-        parts, calls = [np.zeros((0, jacobian.columns))], 0
-        advance = counted(self.progress, 0 if np.isinf(count) else int(count), "rows of the Jacobian")
-        for example in examples:
-            parts.append(jacobian.rows(example))
-            calls += 1
-            if advance is not None:
-                advance(len(parts[-1]))
-            if sum(map(len, parts)) >= count or (calls > 8 and not sum(map(len, parts))):
-                break
-        return np.concatenate(parts), calls
+    @cached_property
+    def polynomials(self) -> list[Region]:
+        """Those with gates and squares in them."""
+        return list(regions(self.symmetry.traced, self._state, self.example, products=True))
+
+    @property
+    def _state(self) -> dict[str, Tensor]:
+        state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        return {n: self.theta.values.get(n, t.detach().cpu()) for n, t in state.items()}
+
+    def _redundant(self, chosen: Ids) -> Iterator[tuple[str, np.ndarray]]:
+        """Directions in which regions of the graph stay what they are: (kind, columns over theta)."""
+        for kind in ("product", "polynomial"):
+            for region in self.products if kind == "product" else self.polynomials:
+                own = self.theta.mask([self.theta.of(n) for n in region.weights if n in self.theta.values])
+                inside = chosen[own[chosen]]
+                if not len(inside):
+                    continue
+                jacobian = Jacobian(region.traced, self.model, self.theta, inside, self.seed)
+                inputs = draws(region.traced.example, self.seed)
+                try:
+                    found, null, lengths, _, settled = settled_null(jacobian, inputs, len(inside))
+                except ModelError:  # arbitrary numbers may leave the domain of an op: nothing is said then
+                    continue
+                if found.certain and settled:
+                    columns = np.zeros((self.theta.size, null.shape[1]))
+                    columns[inside] = null / np.where(lengths > 0, lengths, 1.0)[:, None]
+                    yield kind, columns
 
     def _fresh(self) -> list[Example]:
         """A few inputs that were not looked at, whatever the data are."""

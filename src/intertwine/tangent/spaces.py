@@ -52,10 +52,14 @@ def find_rank(singular_values: np.ndarray, most: int | None = None) -> Rank:
     return Rank(best, float(ratio[best - 1]), s)
 
 
-def scaled(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(rows with rows and columns of length 1, the lengths of the columns); zero columns are exactly 0."""
+def unit_rows(rows: np.ndarray) -> np.ndarray:
+    """Rows brought to length 1; those of zeros stay."""
     length = np.linalg.norm(rows, axis=1, keepdims=True)
-    rows = rows / np.where(length > 0, length, 1.0)
+    return rows / np.where(length > 0, length, 1.0)
+
+
+def scaled(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(rows with columns of length 1, the lengths that they had); zero columns are exactly 0."""
     columns = np.linalg.norm(rows, axis=0)
     columns = np.where(columns > NOTHING * columns.max(initial=0.0), columns, 0.0)
     return np.where(columns > 0, rows / np.where(columns > 0, columns, 1.0), 0.0), columns
@@ -91,3 +95,47 @@ def inside(basis: np.ndarray, mask: np.ndarray) -> np.ndarray:
     # The vectors of the subspace whose part outside is 0; the squares are those of a matrix k x k.
     value, vector = np.linalg.eigh(outside.T @ outside)
     return vector[:, value < INSIDE**2 * 1e2]
+
+
+def within(basis: np.ndarray, allowed: np.ndarray, tied: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """Coefficients of the vectors of a subspace (orthonormal basis) that are, on the coordinates `tied`, some
+    combination of the columns `allowed` other than 0, on those in `free` anything, and 0 elsewhere.
+
+    For every such combination there is one column: what vanishes on `tied` altogether is left out.
+    """
+    k, held = basis.shape[1], ~(tied | free)
+    if not k or not allowed.size:
+        return np.zeros((k, 0))
+    inner = span(allowed)
+    off = basis[tied] - inner @ (inner.T @ basis[tied])
+    value, vector = np.linalg.eigh(basis[held].T @ basis[held] + off.T @ off)
+    found = vector[:, value < INSIDE**2 * 1e2]
+    if not found.size:
+        return np.zeros((k, 0))
+    _, s, right = np.linalg.svd(basis[tied] @ found, full_matrices=False)
+    result: np.ndarray = found @ right[s > 1e-5].T
+    return result
+
+
+def factors(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of a space of matrices (rows x columns x how many): (U, V) with orthonormal columns, the largest with
+    R^rows (x) U and V (x) R^columns inside it.
+
+    >>> outer = np.einsum("ri,c->rci", np.eye(2), np.array([0.6, 0.8, 0.0]))
+    >>> u, v = factors(outer)
+    >>> u.shape, v.shape, bool(np.allclose(abs(u[:, 0]), [0.6, 0.8, 0.0]))
+    ((3, 1), (2, 0), True)
+    """
+    rows, columns, _ = matrices.shape
+    basis = span(matrices.reshape(rows * columns, -1)).reshape(rows, columns, -1)
+
+    def common(inner: np.ndarray, times: int) -> np.ndarray:
+        # u with e_i (x) u in the space for every i: the projections of all of them add up to |u|^2 times i.
+        value, vector = np.linalg.eigh(times * np.eye(len(inner)) - inner)
+        kept: np.ndarray = vector[:, value < 1e-8 * times]
+        return kept
+
+    return (
+        common(np.einsum("ick,idk->cd", basis, basis), rows),
+        common(np.einsum("ick,jck->ij", basis, basis), columns),
+    )

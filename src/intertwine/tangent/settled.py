@@ -1,0 +1,72 @@
+"""The null space of a Jacobian over so many inputs that fresh ones do not shrink it.
+
+Rows are gathered until there are more than columns, then half as many again, from several calls, must leave
+the null space as it is; as long as they do not they are added, so that a unit that is seldom active is seen
+in the end. Of all rows only the factor R of Q R is kept: rank, null space and lengths are those of R.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy import linalg
+
+from intertwine.graph.example import Example
+from intertwine.progress import Progress, counted
+from intertwine.tangent.jacobian import Jacobian
+from intertwine.tangent.spaces import Rank, null_space, scaled, unit_rows
+
+SPARE = 1.15  # rows for each column, before more of them are asked to change nothing
+CALLS = 8  # that fresh rows come from at least: rows of one call look alike
+ROUNDS = 10
+
+
+def settled_null(
+    jacobian: Jacobian, examples: Iterator[Example], most: int, progress: Progress | None = None
+) -> tuple[Rank, np.ndarray, np.ndarray, int, bool]:
+    """(rank, null space, lengths of the columns that it is scaled by, calls, whether fresh inputs agree).
+
+    most: a bound of the rank that is known.
+    """
+    rows, calls = _rows(jacobian, examples, int(SPARE * most) + 64, progress)
+    seen, kept = len(rows), unit_rows(rows)
+    for _ in range(ROUNDS):
+        flat, lengths = scaled(kept)
+        found, null = null_space(flat, most)
+        fresh, more = _rows(jacobian, examples, max(64, seen // 2), progress)
+        if not len(fresh):
+            break
+        fresh = unit_rows(fresh)
+        seen, calls = seen + len(fresh), calls + more
+        weighed = fresh / np.where(lengths > 0, lengths, np.inf)
+        unseen = np.abs(fresh[:, lengths == 0]).max(initial=0.0)
+        if np.abs(weighed @ null).max(initial=0.0) < 1e-6 and unseen < 1e-9:
+            return found, null, lengths, calls, True
+        kept = _factor(np.concatenate([kept, fresh]))
+    return found, null, lengths, calls, False
+
+
+def _factor(rows: np.ndarray) -> np.ndarray:
+    """R of Q R where that is smaller."""
+    n = rows.shape[1]
+    if len(rows) <= n:
+        return rows
+    result: np.ndarray = linalg.qr(rows, mode="r", check_finite=False)[0][:n]
+    return result
+
+
+def _rows(
+    jacobian: Jacobian, examples: Iterator[Example], count: int, progress: Progress | None
+) -> tuple[np.ndarray, int]:
+    """At least so many rows, of several calls, unless the inputs end."""
+    parts, calls, total = [np.zeros((0, jacobian.columns))], 0, 0
+    advance = counted(progress, count, "rows of the Jacobian")
+    for example in examples:
+        parts.append(jacobian.rows(example))
+        calls, total = calls + 1, total + len(parts[-1])
+        if advance is not None:
+            advance(len(parts[-1]))
+        if calls >= CALLS and (total >= count or not total):
+            break
+    return np.concatenate(parts), calls
