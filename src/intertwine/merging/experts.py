@@ -84,7 +84,7 @@ def find_mixtures(symmetry: Symmetry) -> list[Mixture]:
 
 
 def _scores(
-    node: fx.Node, weights: dict[str, str], shapes: dict[str, tuple[int, ...]], size: int
+    node: fx.Node, weights: Mapping[str, str], shapes: dict[str, tuple[int, ...]], size: int
 ) -> tuple[str, list[str]]:
     """The weight of the product that made what is ranked, and vectors of its outputs that were added."""
     waiting, seen, beside = [node.args[0]], set[fx.Node](), list[str]()
@@ -110,12 +110,12 @@ def _scores(
 
 def plan_experts(
     symmetry: Symmetry, trial: Narrowing, model: nn.Module, error: Callable[[nn.Module], float]
-) -> tuple[list[AxisPlan], dict[str, str]]:
+) -> tuple[list[AxisPlan], Mapping[str, str]]:
     """Every mixture that can be made smaller, ready to be cut to any number of experts; the others, and why.
 
     error: how far a model's output is from the original's. Costs are in its unit.
     """
-    found, left = [], dict[str, str]()
+    found, left = [], Mapping[str, str]()
     for mixture in find_mixtures(symmetry):
         merges = _order(mixture, model, error)
         costs = tuple(m.distance for m in merges)
