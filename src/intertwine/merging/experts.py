@@ -16,7 +16,7 @@ That a smaller mixture runs, and computes what the silenced one does, is found o
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -110,12 +110,12 @@ def _scores(
 
 def plan_experts(
     symmetry: Symmetry, trial: Narrowing, model: nn.Module, error: Callable[[nn.Module], float]
-) -> tuple[list[AxisPlan], Mapping[str, str]]:
+) -> tuple[list[AxisPlan], dict[str, str]]:
     """Every mixture that can be made smaller, ready to be cut to any number of experts; the others, and why.
 
     error: how far a model's output is from the original's. Costs are in its unit.
     """
-    found, left = [], Mapping[str, str]()
+    found, left = [], dict[str, str]()
     for mixture in find_mixtures(symmetry):
         merges = _order(mixture, model, error)
         costs = tuple(m.distance for m in merges)
