@@ -16,7 +16,7 @@ That a smaller mixture runs, and computes what the silenced one does, is found o
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -84,7 +84,7 @@ def find_mixtures(symmetry: Symmetry) -> list[Mixture]:
 
 
 def _scores(
-    node: fx.Node, weights: dict[str, str], shapes: dict[str, tuple[int, ...]], size: int
+    node: fx.Node, weights: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]], size: int
 ) -> tuple[str, list[str]]:
     """The weight of the product that made what is ranked, and vectors of its outputs that were added."""
     waiting, seen, beside = [node.args[0]], set[fx.Node](), list[str]()
