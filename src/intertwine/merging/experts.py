@@ -84,7 +84,7 @@ def find_mixtures(symmetry: Symmetry) -> list[Mixture]:
 
 
 def _scores(
-    node: fx.Node, weights: Mapping[str, str], shapes: dict[str, tuple[int, ...]], size: int
+    node: fx.Node, weights: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]], size: int
 ) -> tuple[str, list[str]]:
     """The weight of the product that made what is ranked, and vectors of its outputs that were added."""
     waiting, seen, beside = [node.args[0]], set[fx.Node](), list[str]()

@@ -77,10 +77,11 @@ class Grams:
 
 def _sums(rows: Tensor) -> tuple[Tensor, Tensor]:
     """sum x and sum x x^T; what varies is multiplied without its mean, which would drown it in rounding."""
-    first = rows.sum(0, dtype=torch.float64)
-    middle = (first / max(1, len(rows))).to(rows.dtype)
+    middle = rows.mean(0)
     centred = rows - middle
-    varying, first, middle = (t.to("cpu", torch.float64) for t in (centred.T @ centred, first, middle))
+    parts = (centred.T @ centred, centred.sum(0), middle)  # summing in float64 takes far longer
+    varying, rest, middle = (t.to("cpu", torch.float64) for t in parts)
+    first = len(rows) * middle + rest
     cross = torch.outer(first, middle)
     return first, varying + cross + cross.T - len(rows) * torch.outer(middle, middle)
 

@@ -203,7 +203,7 @@ class _LeastSquares:
         rows = inputs if kept is None else inputs[kept]
         cross = (rows.T @ missing).to("cpu", torch.float64)
         if bias:
-            cross = torch.cat([cross, missing.sum(0, dtype=torch.float64).cpu()[None]])
+            cross = torch.cat([cross, missing.sum(0).to("cpu", torch.float64)[None]])
         change = torch.cholesky_solve(cross, factor)
         for _ in range(ROUNDS - 1):
             change = change + torch.cholesky_solve(cross - gram @ change, factor)
