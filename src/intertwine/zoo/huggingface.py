@@ -30,6 +30,9 @@ from intertwine.zoo.vision import not_found
 _VOCABULARY, _TOKENS, _IMAGE, _FRAMES = 101, 12, 64, 16
 # A family whose config keeps its size under names that are not in the tables is refused beyond this.
 _LARGEST, _MODULES = 100_000_000, 10_000
+_IN_BATCHES = (
+    2_000_000_000  # bytes of the weights in float64 up to which experts are gathered for every token
+)
 HEADS = (
     "AutoModelForSpeechSeq2Seq",
     "AutoModelForObjectDetection",
@@ -87,6 +90,7 @@ def _built(transformers: Any, family: str, config: Any) -> Built:
     if generation is not None and getattr(config, "is_encoder_decoder", False):
         # Some configs have no such field of their own, and `generate` asks for it.
         generation.decoder_start_token_id = generation.decoder_start_token_id or 1
+    experts_in_batches(model)
     model.register_forward_hook(keep_predictions)
     return model, *call_of(model, config, find_out=True)
 
@@ -106,6 +110,20 @@ def keep_predictions(module: nn.Module, args: Any, output: Any) -> Any:
     if not isinstance(output, dict):
         return output
     return {name: output[name] for name in _PREDICTIONS if output.get(name) is not None} or output
+
+
+def experts_in_batches(model: nn.Module) -> None:
+    """Experts by batched products, as transformers can compute them: the same function, open to float64.
+
+    Its default is a kernel that takes no float64, so nothing could be proved by acting. Every token gathers
+    the weights of its experts, which a large model has no memory for: that keeps its default.
+    """
+    if 8 * sum(p.numel() for p in model.parameters()) > _IN_BATCHES:
+        return
+    for module in model.modules():
+        config: Any = getattr(module, "config", None)
+        if getattr(config, "_experts_implementation", None) == "grouped_mm":
+            config._experts_implementation = "batched_mm"
 
 
 def class_of(transformers: Any, config: Any) -> Any:

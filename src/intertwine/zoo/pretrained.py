@@ -28,7 +28,14 @@ from intertwine.untrusted import (
 )
 from intertwine.vision_shim import import_transformers, offline
 from intertwine.zoo.building import bounded
-from intertwine.zoo.huggingface import build_hf, call_of, class_of, keep_predictions, quietly
+from intertwine.zoo.huggingface import (
+    build_hf,
+    call_of,
+    class_of,
+    experts_in_batches,
+    keep_predictions,
+    quietly,
+)
 from intertwine.zoo.sources import Source, Wanted
 from intertwine.zoo.vision import statistics_text
 
@@ -78,6 +85,7 @@ def _from_folder(spec: str, place: str | Path, wanted: Wanted, folder: Path | No
                     )
                 _check_complete(model, report, spec)
         folder = folder if folder is not None else _in_cache(str(place))
+        experts_in_batches(model)
         model.register_forward_hook(keep_predictions)
         example, kwargs = call_of(model, config)
         prepare = prepare_for(model, folder)
