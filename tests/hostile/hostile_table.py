@@ -295,6 +295,7 @@ class Table:
         for option in ("--data", "--weights"):
             yield Case(("reproduce", "ifm-fig3a", "-o", "out", option, "n" * 300))
         yield Case(("reproduce", "genni-fig1", "-o", "out", "--preset", "cifar"))
+        yield Case(("reproduce", "ifm-fig3a", "-o", "out", "--preset", "paper"))  # needs CIFAR-10
         for path in self.files["sweep"]:
             yield Case(("sweep", str(path), "-o", "out"))
         yield Case(("inspect", f"{net}:good", "--input", "1x3x40000x40000"))

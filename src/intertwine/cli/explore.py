@@ -80,12 +80,14 @@ def run(args: argparse.Namespace) -> int | None:
     from intertwine.exploring import NotConverged, explore
     from intertwine.exploring.storage import assert_ours
     from intertwine.pages.explore_page import draw
-    from intertwine.pages.png import write_png
+    from intertwine.pages.png import assert_png, write_png
     from intertwine.terminal.output import say
 
     out = Path(args.out)
     if not out.absolute().parent.is_dir():
         raise InputError(f"the folder of {args.out} does not exist", do="make it, or choose another -o")
+    if args.png:
+        assert_png()
     for name in ("sample", "plane", "landscape") if args.save is not None else ():
         assert_ours(Path(args.save) / f"{name}.safetensors")  # known before the work
     source = load_model(args)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import textwrap
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ from intertwine.text import first_line
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+
+_DO = "PNG needs `pip install kaleido` and a Chrome or Chromium browser; the HTML needs neither"
 
 
 def write_png(
@@ -33,9 +37,15 @@ def write_png(
             reason = first_line(error)
             raise MissingExtra(
                 f"cannot write {path.name}: {reason}",
-                do="PNG needs `pip install kaleido` and a Chrome or Chromium browser; the HTML needs neither",
+                do=_DO,
             ) from error
     return path
+
+
+def assert_png() -> None:
+    """Raise MissingExtra where plotly's renderer is not installed: known before the work."""
+    if find_spec("kaleido") is None:
+        raise MissingExtra("kaleido is not installed", do=_DO)
 
 
 def titled(figure: Figure, caption: str) -> Figure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -85,7 +86,12 @@ def reproduce(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make the folder {out}: {error.strerror}") from error
-    outcome = recipe.run(folder, Setting(chosen, *places), progress or (lambda done, total, message: None))
+    try:
+        outcome = recipe.run(folder, Setting(chosen, *places), progress or (lambda *_: None))
+    except InputError:  # what was asked for is not here: an empty folder would say otherwise
+        with suppress(OSError):
+            folder.rmdir()
+        raise
     files = (*outcome.files, folder / f"{recipe.name}.json")
     found = Reproduced(recipe, outcome, chosen, round(time.perf_counter() - began, 1), files)
     numbers = {key: value for key, value in found.to_dict().items() if key != "files"}

@@ -120,7 +120,7 @@ class _Loop:
         self.scales = find_scales(self.net, example, recipe)
         self.listener: Listener | None = None
         self.save_seconds = SAVE_SECONDS
-        assert_fits(self.net.eval(), data.train, recipe, example)
+        assert_fits(self.net.eval(), (data.train, data.test), recipe, example)
         self.net.train()
 
     def run(self, resumed: bool) -> Run:

@@ -7,6 +7,7 @@ vector; right where the rounded output, or the largest, is the label.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,16 +46,17 @@ def objective_of(recipe: Recipe) -> TrainingObjective:
     return TrainingObjective(recipe.loss, recipe.label_smoothing)
 
 
-def assert_fits(model: nn.Module, data: Dataset, recipe: Recipe, like: Tensor) -> None:
-    """Raise DataError unless the model has an output for every class."""
+def assert_fits(model: nn.Module, data: Sequence[Dataset], recipe: Recipe, like: Tensor) -> None:
+    """Raise DataError unless the model has an output for every class of all of these data."""
     with torch.no_grad():
         outputs = scores(model, like).shape[1]
-    top = int(data.labels.max())
-    if top >= outputs and not (recipe.loss == "mse" and outputs == 1):
-        raise DataError(
-            f"{data.name} has the label {top}, the model only {outputs} outputs",
-            do=f"give --classes {top + 1}",
-        )
+    for each in data:
+        top = int(each.labels.max())
+        if top >= outputs and not (recipe.loss == "mse" and outputs == 1):
+            raise DataError(
+                f"{each.name} has the label {top}, the model only {outputs} outputs",
+                do=f"give --classes {top + 1}",
+            )
 
 
 def measure(
