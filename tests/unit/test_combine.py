@@ -15,7 +15,7 @@ from intertwine.cli.program import main
 from intertwine.combining import METHODS, _one_sided, align_all
 from intertwine.combining._methods import Settings, _trimmed
 from intertwine.combining._normal import PULLS, Sums, best_pull
-from intertwine.combining._one_sided import RowPart, one_sided
+from intertwine.combining._one_sided import LayerRows, one_sided
 from intertwine.combining._rows import find_layer
 from intertwine.combining._together import placement
 from intertwine.data import load_data
@@ -197,7 +197,7 @@ def test_before_a_rectifier_only_what_comes_through_counts(monkeypatch, groups, 
     off = torch.rand_like(goal) < 0.5
     goal = torch.where(off, -3.0, goal)  # far below zero, which nothing that is read can explain
     before = torch.zeros(groups, 2, 4).double()
-    parts = [RowPart(lambda: rows, goal if beside is None else goal - beside, off, beside)]
+    parts = [LayerRows(lambda: rows, goal if beside is None else goal - beside, off, beside)]
     sums = Sums()
     sums.add(rows, parts[0].goal)
 

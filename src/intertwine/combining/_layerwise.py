@@ -25,7 +25,7 @@ from torch import Tensor, fx, nn
 
 from intertwine.combining._lockstep import Leaves, Lockstep, cut, whole_batches
 from intertwine.combining._normal import LEFT_OUT, Spread, Sums, best_pull
-from intertwine.combining._one_sided import RowPart, one_sided
+from intertwine.combining._one_sided import LayerRows, one_sided
 from intertwine.combining._rows import SolvableLayer, chosen_rows, find_layer
 from intertwine.data.batches import arguments, count_rows
 from intertwine.graph.export import Traced, export
@@ -124,10 +124,10 @@ class Layerwise:
         if chain.norm is not None:
             self._set_norm(chain, sums, matrix, deviation)
 
-    def _parts(self, layer: SolvableLayer, chain: Chain) -> tuple[list[RowPart], Tensor]:
+    def _parts(self, layer: SolvableLayer, chain: Chain) -> tuple[list[LayerRows], Tensor]:
         """What the layer reads and should make, batch by batch, and the deviation of every channel in the
         networks."""
-        run, parts, spread = self.run, list[RowPart](), [Spread() for _ in self.ends]
+        run, parts, spread = self.run, list[LayerRows](), [Spread() for _ in self.ends]
         for k in range(len(run.batches)):
             pick = chosen_rows(layer.count(run.env[chain.made][0][k]), self.rows, self.generator)
 
@@ -138,7 +138,7 @@ class Layerwise:
             beside = None if chain.beside is None else columns(chain.beside, self.own)
             goal, off = self._goal([columns(chain.end, net) for net in self.ends], chain)
             rows = partial(layer.rows, source, pick)
-            parts.append(RowPart(rows, goal if beside is None else goal - beside, off, beside))
+            parts.append(LayerRows(rows, goal if beside is None else goal - beside, off, beside))
             for net in self.ends:
                 spread[net].add(columns(chain.made, net))
         wide = layer.rows(run.env[layer.source][self.own][0], torch.zeros(1, dtype=torch.long)).numel()

@@ -22,7 +22,7 @@ ROUNDS = 4
 
 
 @dataclass(frozen=True)
-class RowPart:
+class LayerRows:
     """Some rows of a layer. rows(): (groups, n, inputs); goal: (n, outputs) of what the layer makes itself.
 
     off: where no network lets anything through; beside: what the sum holds there already. None: nowhere,
@@ -45,7 +45,7 @@ class RowPart:
 
 
 def one_sided(
-    sums: Sums, parts: Sequence[RowPart], before: Tensor, ridge: float, *, centred: bool
+    sums: Sums, parts: Sequence[LayerRows], before: Tensor, ridge: float, *, centred: bool
 ) -> tuple[Tensor, Sums]:
     """The solution, and the sums with the goals that it ended with. sums: those of the parts as they are."""
     matrix = sums.solve(before, ridge, centred=centred)
@@ -57,7 +57,7 @@ def one_sided(
     return matrix, sums
 
 
-def _aims(parts: Sequence[RowPart], matrix: Tensor, shift: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _aims(parts: Sequence[LayerRows], matrix: Tensor, shift: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Rows and goals, one part in memory at a time."""
     for part in parts:
         rows = part.rows()
