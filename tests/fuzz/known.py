@@ -508,3 +508,19 @@ known(
     l="nn.Linear(5, 6)",
     o="nn.Linear(24, 3)",
 )
+for name, body in {
+    "a table that is projected first": "return x + self.l(self.t)[: x.shape[1]]",
+    "a table that is normed first": "return x + F.layer_norm(self.t, (5,))[: x.shape[1]]",
+    "a table that is read as a whole too": "return x + self.t[: x.shape[1]] + self.t.mean(0)",
+    "half a table": "return x + self.l(self.t)[: x.shape[1] // 2].mean(0)",
+    "the row that a size chooses": "return x * self.l(self.t)[x.shape[1]].sigmoid() + self.t.mean(0)",
+    "the first part of a table that is split": "return x + self.l(self.t).split(x.shape[1])[0]",
+    "the end of a table that reads itself": "return F.linear(self.t[-x.shape[1] :], self.t)",
+}.items():
+    known(
+        f"what a slice reads depends on the size: {name}",
+        body,
+        ((2, 4, 5), (1, 7, 5), (2, 11, 5), (1, 23, 5)),
+        t="nn.Parameter(torch.empty(24, 5))",
+        l="nn.Linear(5, 5)",
+    )

@@ -400,3 +400,46 @@ def test_a_forward_that_asks_how_long_its_input_is(long: Callable[[Tensor], bool
     assert symmetry.axis("l").group.name == "permutation"  # what relu and tanh have in common
     for shape in [(1, 1, 5), (2, 6, 5), (4, 9, 5), (1, 13, 5)]:
         same_function(model, symmetry, torch.randn(shape, dtype=torch.float64))
+
+
+class Table(nn.Module):
+    """Positions from a table of which another part is read at every length."""
+
+    def __init__(self, rows: Callable[[Tensor, int], Tensor]) -> None:
+        super().__init__()
+        self.rows, self.table, self.inner = rows, nn.Parameter(torch.randn(64, 5)), nn.Linear(5, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.rows(self.inner(self.table), x.shape[1]) + self.table.mean(0)
+
+
+@pytest.mark.parametrize("prove", [True, False])
+@pytest.mark.parametrize(
+    "rows", [lambda t, n: t[:n], lambda t, n: t[-n:], lambda t, n: t[: n // 2].sum(0), lambda t, n: t[n]]
+)
+@pytest.mark.parametrize("batch", [2, 1500])  # of a large example only smaller sizes are tried
+def test_positions_that_no_tried_size_reads_stay(
+    rows: Callable[[Tensor, int], Tensor], prove: bool, batch: int
+) -> None:
+    torch.manual_seed(0)
+    model = Table(rows)
+    symmetry = trace(model, torch.randn(batch, 4, 5), prove=prove)
+    for length in (4, 11, 40, 63):
+        same_function(model, symmetry, torch.randn(2, length, 5, dtype=torch.float64))
+
+
+def test_rows_that_a_fixed_slice_leaves_out_still_move() -> None:
+    """A slice that is the same at every size takes no symmetry away."""
+
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.outer = nn.Linear(5, 6), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.outer(self.inner(x).relu()) + nn.functional.linear(x, self.inner.weight[:3])
+
+    model = Shared()
+    symmetry = trace(model, torch.randn(2, 5))
+    assert any(axis.group.name == "positive monomial" and axis.size == 3 for axis in symmetry.axes)
+    same_function(model, symmetry, torch.randn(7, 5, dtype=torch.float64))

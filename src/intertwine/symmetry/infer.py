@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ from intertwine.ir.placing import project
 from intertwine.ir.value import Factor, Value, fixed, parameter
 from intertwine.rules import Context, facts, find_rule
 from intertwine.rules.rotary import Rotary
+
+MOVED = "which of these positions are read depends on the input's size"
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Inference:
     """What one run of the rules leaves behind.
 
     unread: whether some positions of a weight were read by no op, and are frozen for that.
+    left_out: labels along dimensions that are sliced, of which no slice keeps any.
     """
 
     ledger: Ledger
@@ -51,6 +55,21 @@ class Inference:
     # What every rotary embedding that was left out reads, and who is turned with whom there.
     rotations: list[tuple[Value, np.ndarray]] = field(default_factory=list)
     unread: bool = False
+    left_out: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A slice of a dimension that carries labels. key: the op, the size of the dimension, what is kept of it.
+
+    labels: all that lie along it; kept: those of the slice.
+    """
+
+    key: tuple[str, int, bytes]
+    value: Value
+    dim: int
+    labels: Ids
+    kept: Ids
 
 
 class GraphContext(Context):
@@ -65,6 +84,17 @@ class GraphContext(Context):
         self._grouped: dict[tuple[str, int], Value] = {}
         self.literals: dict[fx.Node, np.ndarray] = {}
         self.unread: list[str] = []
+        self.windows: list[list[Window]] = []  # of every graph
+
+    def take(self, value: Value, dim: int, index: Ids) -> Value:
+        """Known slices of one dimension; what a slice leaves out is remembered: see `_freeze_moved`."""
+        out, size = super().take(value, dim, index), value.shape[dim]
+        labels = _labels_along(value, dim)
+        if len(labels) and not np.array_equal(index, np.arange(size)):
+            kept = np.concatenate([f.ids.reshape(-1) for f in out.factors] or [labels[:0]])
+            key = (self.op, size, np.asarray(index, np.int64).tobytes())
+            self.windows[-1].append(Window(key, value, dim, labels, np.intersect1d(labels, kept)))
+        return out
 
     def weight(self, name: str, shape: tuple[int, ...], users: list[fx.Node]) -> Value:
         """The symbolic value of a weight; a tied weight is one value."""
@@ -149,12 +179,42 @@ def infer(graphs: Sequence[Traced], *, without: Sequence[Mapping[fx.Node, Rotary
     result = Inference(Ledger())
     ctx = GraphContext(result)
     for k, traced in enumerate(graphs):
+        ctx.windows.append([])
         env = _run(ctx, traced, without[k] if without else {})
         if traced is graphs[0]:
             result.values.update({"%" + n.name: v for n, v in env.items() if isinstance(v, Value)})
             result.unused = [name for name in ctx.unread if name not in result.shapes]
+    _freeze_moved(ctx)
     _freeze_unread(result)
+    result.left_out = _left_out(ctx.windows[0])
     return result
+
+
+def _labels_along(value: Value, dim: int) -> Ids:
+    axes = set(value.dims[dim])
+    found = [f.ids.reshape(-1) for f in value.factors if axes & set(f.axes)]
+    return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+
+
+def _left_out(windows: Sequence[Window]) -> Ids:
+    """Labels along dimensions that are sliced, of which no slice keeps any."""
+    if not windows:
+        return np.zeros(0, np.int64)
+    labels, kept = ([getattr(w, part) for w in windows] for part in ("labels", "kept"))
+    return np.setdiff1d(np.concatenate(labels), np.concatenate(kept))
+
+
+def _freeze_moved(ctx: GraphContext) -> None:
+    """Where a slice (`table[:T]`) keeps other positions at another size, all of them stay.
+
+    What it reads at a size that was not traced is unknown, and larger than any that was tried it may be.
+    """
+    counts = [Counter(window.key for window in windows) for windows in ctx.windows]
+    ctx.ledger.at("the same slice at several sizes")
+    for own, windows in zip(counts, ctx.windows, strict=True):
+        for window in windows:
+            if any(other[window.key] != own[window.key] for other in counts):
+                ctx.fix(window.value, MOVED, [window.dim])
 
 
 def _freeze_unread(result: Inference) -> None:
@@ -255,14 +315,24 @@ def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
     ctx.shapes = [shape for shape in shapes if shape is not None]
     found = find_rule(node.target)
     ctx.literal = _literal(ctx, node)
+    before = len(ctx.windows[-1])
     if found is not None:
         if found.same and node.args[0] in ctx.literals and _whole(node):
             ctx.literals[node] = ctx.literals[node.args[0]]  # type: ignore[index]
-        return found.apply(ctx, *args, **kwargs)
+        return _used_parts(ctx, node, found.apply(ctx, *args, **kwargs), before)
     if any(isinstance(v, Value) and v.factors for v in leaves):
         ctx.result.unknown.setdefault(str(node.target), where(node))
     # What no symmetry touches comes out untouched, whatever the op.
     return _stop(ctx, node, f"no rule for {node.target} at {where(node)}", leaves, shapes)
+
+
+def _used_parts(ctx: GraphContext, node: fx.Node, result: Any, before: int) -> Any:
+    """The result of an op; of a split only the parts that are used are slices."""
+    made = ctx.windows[-1][before:]
+    if isinstance(result, (list, tuple)) and len(made) == len(result):
+        used = {user.args[1] for user in node.users if user.target is operator.getitem}
+        ctx.windows[-1][before:] = [window for k, window in enumerate(made) if k in used]
+    return result
 
 
 def _literal(ctx: GraphContext, node: fx.Node) -> np.ndarray | None:

@@ -83,14 +83,28 @@ class Symmetry:
         still = not self.inference.unread and not self.structure.turns.count
         return still and all(axis.group.name == "trivial" for axis in self.axes)
 
+    @property
+    def loose(self) -> bool:
+        """Whether a slice leaves out positions that move: at another size it may read them."""
+        left_out = self.inference.left_out
+        moving = [axis for axis in self.axes if axis.group.name != "trivial"]
+        return bool(len(left_out) and moving and self._classes_of(moving)[self._class[left_out]].any())
+
+    @property
+    def _class(self) -> np.ndarray:
+        return self.structure.classes.of
+
+    def _classes_of(self, axes: Sequence[Axis]) -> np.ndarray:
+        chosen = np.zeros(self.structure.classes.count, bool)
+        chosen[np.concatenate([a.classes.reshape(-1) for a in axes])] = True
+        return chosen
+
     def withdraw(self, axes: Sequence[Axis], reason: str) -> None:
         """Freeze axes that were claimed, and solve again."""
         ledger, structure = self.inference.ledger, self.structure
-        classes = np.unique(np.concatenate([a.classes.reshape(-1) for a in axes]))
-        chosen = np.zeros(structure.classes.count, bool)
-        chosen[classes] = True
+        chosen = self._classes_of(axes)
         ledger.at("acting on the weights")
-        ledger.freeze(np.flatnonzero(chosen[structure.classes.of]), reason)
+        ledger.freeze(np.flatnonzero(chosen[self._class]), reason)
         owner = structure.component_class[structure.component]
         ledger.zero(structure.scales[(owner >= 0) & chosen[owner]])
         self._solve()
@@ -362,7 +376,7 @@ def trace(
             ops = frozenset[Any]().union(*(stage.expected(e).ops for e in (given, *others[:k])))
             new = any(stage.expected(e).ops - ops for e in others[k:])
             changes = given.changed(others[k:]) - given.changed(others[:k])
-            if not symmetry.inference.ledger.cuts and not changes and not new:
+            if not symmetry.inference.ledger.cuts and not symmetry.loose and not changes and not new:
                 return symmetry
         return Symmetry(*graphs, seconds_export=clock.seconds)
     return Trial(model, Symmetry(first, seconds_export=clock.seconds), given, seed).proved()
@@ -398,15 +412,23 @@ class Trial:
         cuts = symmetry.inference.ledger.cuts > 0
         self.examples = self.stage.examples(sizes_in(symmetry.traced), cuts)
         self.samples = 2 if sum(p.numel() for p in model.parameters()) < SMALL else 1
-        self.symmetry = symmetry
+        self.symmetry, self.graphs = symmetry, [symmetry.traced]
+        for other in self.examples[1:]:
+            if self.symmetry.loose:
+                self._trace_at(other)
         self.error, self.worst = self._largest_error()
         if self.refuted and self.worst is not self.stage.first:
-            seconds = Clock()
-            second = export(model, self.worst.args, self.worst.kwargs)
-            if empty_values(second) <= empty_values(symmetry.traced):
-                spent = symmetry.seconds["export"] + seconds.seconds
-                self.symmetry = Symmetry(symmetry.traced, second, seconds_export=spent)
-                self.error, self.worst = self._largest_error()
+            self._trace_at(self.worst)
+            self.error, self.worst = self._largest_error()
+
+    def _trace_at(self, other: Example) -> None:
+        """Another graph, of which every fact holds too."""
+        seconds = Clock()
+        graph = export(self.model, other.args, other.kwargs)
+        if empty_values(graph) <= empty_values(self.graphs[0]):
+            self.graphs.append(graph)
+            spent = self.symmetry.seconds["export"] + seconds.seconds
+            self.symmetry = Symmetry(*self.graphs, seconds_export=spent)
 
     @property
     def refuted(self) -> bool:
