@@ -402,7 +402,21 @@ class Search:
         if coefficients.size:
             alone = within(self.null, allowed, tied, np.zeros_like(free))
             unseen = factors(maps(alone))[0] if alone.size else None
-            self._add("rotation", coefficients @ keeps_a_form(maps(coefficients), unseen), axis.name)
+            kept = coefficients @ keeps_a_form(maps(coefficients), unseen)
+            self._add("rotation", self._beyond(kept, allowed, tied, free), axis.name)
+
+    def _beyond(
+        self, coefficients: np.ndarray, allowed: np.ndarray, tied: np.ndarray, free: np.ndarray
+    ) -> np.ndarray:
+        """Of some directions those that do on the coordinates `tied` what nothing known does.
+
+        What makes up for them in `free` is one choice of many; the difference of two must not be counted.
+        """
+        old = self.known @ within(self.null @ self.known, allowed, tied, free)
+        before, after = span((self.null @ old)[tied]), (self.null @ coefficients)[tied]
+        _, s, right = np.linalg.svd(after - before @ (before.T @ after), full_matrices=False)
+        result: np.ndarray = coefficients @ right[s > 1e-5].T
+        return result
 
     def _linear(self) -> None:
         """Single channels; then units that are linear on these inputs, taken together.
