@@ -101,6 +101,10 @@ class Cross:
         """About the means: `xy` is then the cross-covariance times n."""
         return self.about(self.origin_x + self.sum_x / self.n, self.origin_y + self.sum_y / self.n)
 
+    def raw(self) -> Cross:
+        """About zero: `xy` is then X'Y of the features as they came."""
+        return self.about(torch.zeros_like(self.origin_x), torch.zeros_like(self.origin_y))
+
     def __add__(self, other: Cross) -> Cross:
         if self.xy.shape != other.xy.shape:
             raise DataError(

@@ -15,7 +15,7 @@ LEAST = 1e-13  # of the trace: below, float64 itself does not tell eigenvalues f
 def regular(moment: np.ndarray, ridge: float) -> np.ndarray:
     """C + r I, positive definite.
 
-    >>> regular(np.diag([1.0, -1e-9]), 1e-12).diagonal().min() > 0
+    >>> bool(regular(np.diag([1.0, -1e-9]), 1e-12).diagonal().min() > 0)
     True
     """
     return regular_factor(torch.from_numpy(moment), ridge)[0].numpy()
