@@ -144,15 +144,24 @@ def install() -> None:
 
 
 @contextmanager
-def torchs_own() -> Iterator[None]:
-    """Inside, every export is torch's own, wherever this stands."""
+def in_all_passes() -> Iterator[None]:
+    """Inside, torch traces as often as it likes; only its tables are those that were made once."""
     before, torch.export.export = torch.export.export, _whole
-    tables = exported_program._collect_all_valid_cia_ops, exported_program._override_composite_implicit_decomp
-    remove()
     try:
         yield
     finally:
         torch.export.export = before
+
+
+@contextmanager
+def torchs_own() -> Iterator[None]:
+    """Inside, every export is torch's own, wherever this stands."""
+    tables = exported_program._collect_all_valid_cia_ops, exported_program._override_composite_implicit_decomp
+    remove()
+    try:
+        with in_all_passes():
+            yield
+    finally:
         exported_program._collect_all_valid_cia_ops = tables[0]
         exported_program._override_composite_implicit_decomp = tables[1]
 
@@ -163,4 +172,4 @@ def remove() -> None:
     exported_program._override_composite_implicit_decomp = _override
 
 
-__all__ = ["in_one_go", "in_one_pass", "install", "torchs_own"]
+__all__ = ["in_all_passes", "in_one_go", "in_one_pass", "install", "torchs_own"]
