@@ -360,3 +360,10 @@ def test_the_command(tmp_path, capsys):
 
     assert evaluate(loaded, load_data("digits", limit=300)).accuracy == pytest.approx(found["accuracy_after"])
     assert "Several networks into one" in page.read_text()
+
+
+def test_inputs_that_overflow_are_told() -> None:
+    sums = Sums()
+    sums.add(torch.full((1, 4, 3), 1e30), torch.ones(4, 2))
+    with pytest.raises(DataError, match="not finite"):
+        sums.solve(torch.zeros(1, 2, 3).double(), 0.1, centred=True)

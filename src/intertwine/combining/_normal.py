@@ -17,6 +17,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from intertwine.errors import DataError
+
 PULLS = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 LEFT_OUT = 4  # every fourth part of the inputs is left out when the pull is chosen
 _FLOOR = 1e-6  # of the largest variance
@@ -58,6 +60,12 @@ class Sums:
     def moments(self, *, centred: bool) -> tuple[Tensor, Tensor, Tensor]:
         """E h h', E t h', E t t'; about the means if centred."""
         *products, mean, goal = (part / self.count for part in self.parts)
+        if not all(bool(torch.isfinite(product).all()) for product in products):
+            raise DataError(
+                "what a layer of the networks reads or makes on these inputs is not finite",
+                so="the layer cannot be solved for",
+                do="prepare the inputs as the networks expect them",
+            )
         if not centred:
             return products[0], products[1], products[2]
         pairs = ((mean, mean), (goal, mean), (goal, goal))
