@@ -109,13 +109,12 @@ def run(args: argparse.Namespace) -> int | None:
         error.where = f"the best points so far are in {kept.name}"
         raise
     found.page(facts={"model": args.model}).write(out)
-    files = [out]
+    names = [str(out)]
     for drawing in draw(found) if args.png else ():
         path = out.with_name(f"{out.stem}-{drawing.name}.png")
-        files.append(write_png(drawing.figure, path, drawing.caption))
+        names.append(str(write_png(drawing.figure, path, drawing.caption)))
     if args.save is not None:
         found.save(args.save)
-    names = [str(file) for file in files]
     show(args, found, {"model": args.model, "files": names})
     if not args.json:
         say(f"wrote {', '.join(names)}")

@@ -63,7 +63,7 @@ def find_mixtures(symmetry: Symmetry) -> list[Mixture]:
     mergeable = {(m.param, m.dim) for a in symmetry.axes if a.mergeable for m in a.members}
     found: dict[str, Mixture] = {}
     for node in traced.graph.nodes:
-        if not str(node.target).startswith("aten.topk"):
+        if not facts(node).ranks:
             continue
         size = int(node.args[0].meta["val"].shape[-1])
         router, beside = _scores(node, traced.weights, shapes, size)

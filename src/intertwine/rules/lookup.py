@@ -109,7 +109,7 @@ def _ranked(ctx: Context, x: Value, dim: int, size: int) -> tuple[Value, Value]:
     return x, replace(x, factors=tuple(Factor(f.axes, f.ids, zero_scale(f.ids.shape)) for f in x.factors))
 
 
-@rule("topk.default")
+@rule("topk.default", ranks=True)
 def topk(ctx: Context, x: Value, k: int, dim: int = -1, *args: Any, **kwargs: Any) -> tuple[Value, Value]:
     """The k largest along a dimension and where they are: other dimensions take positive scales."""
     if not x.dims:

@@ -37,6 +37,7 @@ class Rule:
     checks      it asserts something and returns nothing
     adds        it sums its two operands, or takes their difference
     looks_up    it takes rows of its first operand, a table, by an index
+    ranks       it says which entries along a dimension are the largest, as a router of experts does
     moments     how means and covariances of features pass (`rules.moments`)
     rows        the dimension of its result along which the outputs of its weight (argument 1) lie
     any_strides the op that does the same to a tensor in any memory layout, where this one does not
@@ -61,6 +62,7 @@ class Rule:
     checks: bool = False
     adds: bool = False
     looks_up: bool = False
+    ranks: bool = False
     moments: Callable[..., Any] | None = None
     rows: int | None = None
     any_strides: Any = None
