@@ -354,6 +354,7 @@ def test_rounding_that_a_model_blows_up_refutes_nothing() -> None:
             h = 3.99 * h * (1 - h)
         return h
 
+    torch.manual_seed(0)  # some weights land where the map is tame
     model = Net(forward, l=nn.Linear(5, 6), o=nn.Linear(6, 2))
     symmetry = trace(model, torch.randn(4, 5))
     assert symmetry.proof.max_error > 1e-8 and not symmetry.proof.refuted

@@ -62,14 +62,14 @@ class Inference:
 class Window:
     """A slice of a dimension that carries labels. key: the op, the size of the dimension, what is kept of it.
 
-    labels: all that lie along it; kept: those of the slice.
+    labels: all that lie along it; kept: those of the slice (and of its other dimensions).
     """
 
     key: tuple[str, int, bytes]
     value: Value
     dim: int
     labels: Ids
-    kept: Ids
+    kept: tuple[Ids, ...]
 
 
 class GraphContext(Context):
@@ -85,15 +85,18 @@ class GraphContext(Context):
         self.literals: dict[fx.Node, np.ndarray] = {}
         self.unread: list[str] = []
         self.windows: list[list[Window]] = []  # of every graph
+        self._along: dict[tuple[int, int], tuple[Value, Ids]] = {}  # values are held, so that ids stay theirs
 
     def take(self, value: Value, dim: int, index: Ids) -> Value:
         """Known slices of one dimension; what a slice leaves out is remembered: see `_freeze_moved`."""
         out, size = super().take(value, dim, index), value.shape[dim]
-        labels = _labels_along(value, dim)
+        if (id(value), dim) not in self._along:  # an unbind takes a thousand slices of one value
+            self._along[id(value), dim] = (value, _labels_along(value, dim))
+        labels = self._along[id(value), dim][1]
         if len(labels) and not np.array_equal(index, np.arange(size)):
-            kept = np.concatenate([f.ids.reshape(-1) for f in out.factors] or [labels[:0]])
+            kept = tuple(f.ids for f in out.factors)
             key = (self.op, size, np.asarray(index, np.int64).tobytes())
-            self.windows[-1].append(Window(key, value, dim, labels, np.intersect1d(labels, kept)))
+            self.windows[-1].append(Window(key, value, dim, labels, kept))
         return out
 
     def weight(self, name: str, shape: tuple[int, ...], users: list[fx.Node]) -> Value:
@@ -198,10 +201,10 @@ def _labels_along(value: Value, dim: int) -> Ids:
 
 def _left_out(windows: Sequence[Window]) -> Ids:
     """Labels along dimensions that are sliced, of which no slice keeps any."""
-    if not windows:
-        return np.zeros(0, np.int64)
-    labels, kept = ([getattr(w, part) for w in windows] for part in ("labels", "kept"))
-    return np.setdiff1d(np.concatenate(labels), np.concatenate(kept))
+    labels = {id(w.labels): w.labels for w in windows}
+    kept = [ids.reshape(-1) for w in windows for ids in w.kept]
+    none = [np.zeros(0, np.int64)]
+    return np.setdiff1d(np.concatenate([*labels.values(), *none]), np.concatenate([*kept, *none]))
 
 
 def _freeze_moved(ctx: GraphContext) -> None:
@@ -211,10 +214,14 @@ def _freeze_moved(ctx: GraphContext) -> None:
     """
     counts = [Counter(window.key for window in windows) for windows in ctx.windows]
     ctx.ledger.at("the same slice at several sizes")
-    for own, windows in zip(counts, ctx.windows, strict=True):
-        for window in windows:
-            if any(other[window.key] != own[window.key] for other in counts):
-                ctx.fix(window.value, MOVED, [window.dim])
+    moved = {
+        (id(window.value), window.dim): window
+        for own, windows in zip(counts, ctx.windows, strict=True)
+        for window in windows
+        if any(other[window.key] != own[window.key] for other in counts)
+    }
+    for window in moved.values():
+        ctx.fix(window.value, MOVED, [window.dim])
 
 
 def _freeze_unread(result: Inference) -> None:
