@@ -164,7 +164,7 @@ def test_what_is_frozen_altogether_is_traced_once(monkeypatch: pytest.MonkeyPatc
         sizes.append(args[0].shape)
         return export(model, args, kwargs)
 
-    monkeypatch.setattr("intertwine.symmetry.symmetry.export", counted)
+    monkeypatch.setattr("intertwine.symmetry.tracing.export", counted)
     assert trace(model, torch.zeros(2, 5), prove=False).settled and len(sizes) == 1
     moving = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 2))
     assert not trace(moving, torch.zeros(2, 5), prove=False).settled and len(sizes) == 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from intertwine.ir.placing import project
 from intertwine.ir.value import Factor, Value, fixed, parameter
 from intertwine.rules import Context, facts, find_rule
 from intertwine.rules.rotary import Rotary
+from intertwine.symmetry.windows import NONE, Windows
 
 MOVED = "which of these positions are read depends on the input's size"
 
@@ -55,21 +55,7 @@ class Inference:
     # What every rotary embedding that was left out reads, and who is turned with whom there.
     rotations: list[tuple[Value, np.ndarray]] = field(default_factory=list)
     unread: bool = False
-    left_out: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
-
-
-@dataclass(frozen=True, eq=False)
-class Window:
-    """A slice of a dimension that carries labels. key: the op, the size of the dimension, what is kept of it.
-
-    labels: all that lie along it; kept: those of the slice (and of its other dimensions).
-    """
-
-    key: tuple[str, int, bytes]
-    value: Value
-    dim: int
-    labels: Ids
-    kept: tuple[Ids, ...]
+    left_out: Ids = field(default_factory=NONE.copy)
 
 
 class GraphContext(Context):
@@ -84,19 +70,12 @@ class GraphContext(Context):
         self._grouped: dict[tuple[str, int], Value] = {}
         self.literals: dict[fx.Node, np.ndarray] = {}
         self.unread: list[str] = []
-        self.windows: list[list[Window]] = []  # of every graph
-        self._along: dict[tuple[int, int], tuple[Value, Ids]] = {}  # values are held, so that ids stay theirs
+        self.windows = Windows()
 
     def take(self, value: Value, dim: int, index: Ids) -> Value:
-        """Known slices of one dimension; what a slice leaves out is remembered: see `_freeze_moved`."""
-        out, size = super().take(value, dim, index), value.shape[dim]
-        if (id(value), dim) not in self._along:  # an unbind takes a thousand slices of one value
-            self._along[id(value), dim] = (value, _labels_along(value, dim))
-        labels = self._along[id(value), dim][1]
-        if len(labels) and not np.array_equal(index, np.arange(size)):
-            kept = tuple(f.ids for f in out.factors)
-            key = (self.op, size, np.asarray(index, np.int64).tobytes())
-            self.windows[-1].append(Window(key, value, dim, labels, kept))
+        """Known slices of one dimension, which are remembered: see `_freeze_moved`."""
+        out = super().take(value, dim, index)
+        self.windows.note(self.op, value, dim, index, out)
         return out
 
     def weight(self, name: str, shape: tuple[int, ...], users: list[fx.Node]) -> Value:
@@ -182,46 +161,22 @@ def infer(graphs: Sequence[Traced], *, without: Sequence[Mapping[fx.Node, Rotary
     result = Inference(Ledger())
     ctx = GraphContext(result)
     for k, traced in enumerate(graphs):
-        ctx.windows.append([])
+        ctx.windows.begin()
         env = _run(ctx, traced, without[k] if without else {})
         if traced is graphs[0]:
             result.values.update({"%" + n.name: v for n, v in env.items() if isinstance(v, Value)})
             result.unused = [name for name in ctx.unread if name not in result.shapes]
     _freeze_moved(ctx)
     _freeze_unread(result)
-    result.left_out = _left_out(ctx.windows[0])
+    result.left_out = ctx.windows.left_out()
     return result
 
 
-def _labels_along(value: Value, dim: int) -> Ids:
-    axes = set(value.dims[dim])
-    found = [f.ids.reshape(-1) for f in value.factors if axes & set(f.axes)]
-    return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
-
-
-def _left_out(windows: Sequence[Window]) -> Ids:
-    """Labels along dimensions that are sliced, of which no slice keeps any."""
-    labels = {id(w.labels): w.labels for w in windows}
-    kept = [ids.reshape(-1) for w in windows for ids in w.kept]
-    none = [np.zeros(0, np.int64)]
-    return np.setdiff1d(np.concatenate([*labels.values(), *none]), np.concatenate([*kept, *none]))
-
-
 def _freeze_moved(ctx: GraphContext) -> None:
-    """Where a slice (`table[:T]`) keeps other positions at another size, all of them stay.
-
-    What it reads at a size that was not traced is unknown, and larger than any that was tried it may be.
-    """
-    counts = [Counter(window.key for window in windows) for windows in ctx.windows]
+    """Where a slice (`table[:T]`) keeps other positions at another size, all of them stay."""
     ctx.ledger.at("the same slice at several sizes")
-    moved = {
-        (id(window.value), window.dim): window
-        for own, windows in zip(counts, ctx.windows, strict=True)
-        for window in windows
-        if any(other[window.key] != own[window.key] for other in counts)
-    }
-    for window in moved.values():
-        ctx.fix(window.value, MOVED, [window.dim])
+    for value, dim in ctx.windows.moved():
+        ctx.fix(value, MOVED, [dim])
 
 
 def _freeze_unread(result: Inference) -> None:
@@ -322,7 +277,7 @@ def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
     ctx.shapes = [shape for shape in shapes if shape is not None]
     found = find_rule(node.target)
     ctx.literal = _literal(ctx, node)
-    before = len(ctx.windows[-1])
+    before = len(ctx.windows)
     if found is not None:
         if found.same and node.args[0] in ctx.literals and _whole(node):
             ctx.literals[node] = ctx.literals[node.args[0]]  # type: ignore[index]
@@ -335,10 +290,8 @@ def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
 
 def _used_parts(ctx: GraphContext, node: fx.Node, result: Any, before: int) -> Any:
     """The result of an op; of a split only the parts that are used are slices."""
-    made = ctx.windows[-1][before:]
-    if isinstance(result, (list, tuple)) and len(made) == len(result):
-        used = {user.args[1] for user in node.users if user.target is operator.getitem}
-        ctx.windows[-1][before:] = [window for k, window in enumerate(made) if k in used]
+    if isinstance(result, (list, tuple)) and len(ctx.windows) - before == len(result):
+        ctx.windows.keep(before, {u.args[1] for u in node.users if u.target is operator.getitem})  # type: ignore[misc]
     return result
 
 

@@ -10,7 +10,8 @@ from torch import nn
 
 from intertwine.checks import checked
 from intertwine.results import Result, Table
-from intertwine.symmetry.symmetry import Symmetry, trace
+from intertwine.symmetry.symmetry import Symmetry
+from intertwine.symmetry.tracing import trace
 
 
 @dataclass(frozen=True, repr=False)

@@ -18,7 +18,8 @@ from intertwine.graph.example import Example
 from intertwine.graph.export import export
 from intertwine.results import Result, Table
 from intertwine.symmetry.prove import Clock, Stage, assert_finite, distance
-from intertwine.symmetry.symmetry import Symmetry, Trial
+from intertwine.symmetry.symmetry import Symmetry
+from intertwine.symmetry.tracing import Trial
 from intertwine.symmetry.transform import EVERY_PART, Action
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}

@@ -1,0 +1,181 @@
+"""`trace(model, example)` -> `Symmetry`: what the rules claim at every size that is tried, and its proof."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from intertwine.checks import checked
+from intertwine.errors import ModelError, RefutedClaim
+from intertwine.graph.eager import runner
+from intertwine.graph.example import Example, other_sizes
+from intertwine.graph.export import empty_values, export, sizes_in
+from intertwine.symmetry.prove import Clock, Proof, Stage, assert_finite, find_fault, staged
+from intertwine.symmetry.symmetry import Symmetry
+
+SMALL = 1_000_000  # weights below which two elements are tried at every size
+
+
+@checked
+def trace(
+    model: nn.Module,
+    example: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    prove: bool = True,
+    seed: int = 0,
+) -> Symmetry:
+    """Infer the symmetry group of every hidden axis of `model` from its graph, and prove it by acting.
+
+    example: a tensor, the tuple of positional arguments of `forward`, or a mapping of keyword arguments;
+    kwargs: its keyword arguments. The model is copied, put into eval mode and exported; the caller's is never
+    touched. The proof runs the model in float64 at the example's size and at others, if it takes any;
+    what it refutes is frozen. Without it (`prove=False`) the model is traced at other sizes, and what
+    holds at all of them is kept.
+
+    >>> from torch import nn
+    >>> mlp = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> symmetry = trace(mlp, torch.zeros(1, 3))
+    >>> print(symmetry.axis("0").group)
+    positive monomial
+    >>> [example.shapes for example in symmetry.proof.examples]
+    [((1, 3),), ((2, 3),), ((3, 3),)]
+    """
+    given = Example.of(example, kwargs)
+    clock = Clock()
+    if prove and isinstance(model, nn.Module):
+        _assert_has_values(model)
+    first = export(model, given.args, given.kwargs)
+    if not prove:
+        stage = Stage(model, (), given, next(_dtypes(model), torch.float32), memory=0)
+        graphs = [first]
+        symmetry = Symmetry(first, seconds_export=clock.seconds)
+        if symmetry.settled:
+            return symmetry
+        cuts = symmetry.inference.ledger.cuts > 0
+        others = other_sizes(runner(stage.expected), given, sizes=sizes_in(first), cuts=cuts)
+        for k, other in enumerate(others, 1):
+            graph = export(model, other.args, other.kwargs)
+            if empty_values(graph) > empty_values(first):
+                continue  # where something is empty that was not before, nothing can be seen of it
+            graphs.append(graph)
+            symmetry = Symmetry(*graphs, seconds_export=clock.seconds)
+            # Where views never cut what carries labels, sizes that changed already can cut nothing otherwise,
+            # unless forward asks for a size and runs other ops.
+            ops = frozenset[Any]().union(*(stage.expected(e).ops for e in (given, *others[:k])))
+            new = any(stage.expected(e).ops - ops for e in others[k:])
+            changes = given.changed(others[k:]) - given.changed(others[:k])
+            if not symmetry.inference.ledger.cuts and not symmetry.loose and not changes and not new:
+                return symmetry
+        return Symmetry(*graphs, seconds_export=clock.seconds)
+    return Trial(model, Symmetry(first, seconds_export=clock.seconds), given, seed).proved()
+
+
+def _assert_has_values(model: nn.Module) -> None:
+    """Acting needs numbers."""
+    empty = next((name for name, p in model.named_parameters() if p.device.type == "meta"), None)
+    if empty is not None:
+        raise ModelError(
+            f"{empty} is on the meta device and has no values",
+            so="nothing can be proved by acting",
+            do="load weights, or infer without the proof: trace(..., prove=False)",
+        )
+
+
+def _dtypes(module: nn.Module) -> Iterator[torch.dtype]:
+    return (p.dtype for p in module.parameters() if p.is_floating_point())
+
+
+class Trial:
+    """What the rules claim, put to the test: the model in float64 at several sizes, acted on by random
+    elements.
+
+    Where only another size refutes the claim, the model is traced at that size too: something depends on the
+    size, and a second graph says what, without guessing.
+    """
+
+    def __init__(self, model: nn.Module, symmetry: Symmetry, example: Example, seed: int = 0) -> None:
+        self.clock, self.model, self.seed = Clock(), model, seed
+        self.stage = staged(model, list(symmetry.weights(model)), example, seed)
+        assert_finite(self.stage, model)
+        cuts = symmetry.inference.ledger.cuts > 0
+        self.examples = self.stage.examples(sizes_in(symmetry.traced), cuts)
+        self.samples = 2 if sum(p.numel() for p in model.parameters()) < SMALL else 1
+        self.symmetry, self.graphs = symmetry, [symmetry.traced]
+        for other in self.examples[1:]:
+            if self.symmetry.loose:
+                self._trace_at(other)
+        self.error, self.worst = self._largest_error()
+        if self.refuted and self.worst is not self.stage.first:
+            self._trace_at(self.worst)
+            self.error, self.worst = self._largest_error()
+
+    def _trace_at(self, other: Example) -> None:
+        """Another graph, of which every fact holds too."""
+        seconds = Clock()
+        graph = export(self.model, other.args, other.kwargs)
+        if empty_values(graph) <= empty_values(self.graphs[0]):
+            self.graphs.append(graph)
+            spent = self.symmetry.seconds["export"] + seconds.seconds
+            self.symmetry = Symmetry(*self.graphs, seconds_export=spent)
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the last element that was tried changed what the model does."""
+        return self.stage.refutes(self.error, self.worst)
+
+    def proved(self) -> Symmetry:
+        """The symmetry with its proof; the axes that acting refutes are frozen."""
+        withdrawn = dict[str, str]()
+        while self.refuted:
+            free = [axis for axis in self.symmetry.axes if axis.group.name != "trivial"]
+            structure = self.symmetry.structure
+            fault = find_fault(self.stage, structure, free, self.worst, 2 * self.samples, self.seed) or free
+            withdrawn |= {axis.name: repr(self.worst) for axis in fault}
+            self.symmetry.withdraw(fault, "claimed by the rules, refuted by acting")
+            self.error, self.worst = self._largest_error()
+        if self._pairs_refuted():
+            withdrawn["the pairs of rotary embeddings"] = repr(self.worst)
+            self.symmetry.keep_pairs_still()
+        seconds = self.clock.seconds
+        self.symmetry.proof = Proof(
+            self.examples, self.stage.dtype, self.samples, self.error, withdrawn, seconds
+        )
+        self.symmetry.seconds["prove"] = seconds
+        if withdrawn:
+            warnings.warn(
+                f"{type(self.model).__name__}: acting refuted what the rules claim of "
+                f"{', '.join(withdrawn)}; these axes are frozen, nothing is wrong, but please report it",
+                RefutedClaim,
+                stacklevel=3,
+            )
+        return self.symmetry
+
+    def _pairs_refuted(self) -> bool:
+        """Whether complex numbers on the pairs of rotary embeddings change what the model does."""
+        if not self.symmetry.structure.turns.count:
+            return False
+        element = self.symmetry.sample(self.seed, parts=("turn",))
+        for example, found in zip(self.examples, self.stage.errors(element, self.examples), strict=False):
+            if self.stage.refutes(found, example):
+                self.worst = example
+                return True
+            self.error = max(self.error, found)
+        return False
+
+    def _largest_error(self) -> tuple[float, Example]:
+        """The largest error over the sizes, and where; the first size that refutes the claim ends the
+        search."""
+        error, worst = 0.0, self.examples[0]
+        for k in range(self.samples):
+            element = self.symmetry.sample(self.seed + k)
+            for example, found in zip(self.examples, self.stage.errors(element, self.examples), strict=False):
+                if found > error:
+                    error, worst = found, example
+                if self.stage.refutes(found, example):
+                    return found, example
+        return error, worst
