@@ -322,16 +322,10 @@ def _nothing() -> Any:
 
 
 def _channels_may_lie_last(net: nn.Module) -> bool:
-    """False where torch's CPU kernel writes beyond its buffer.
+    """False where torch's CPU kernel may write beyond its buffer.
 
     The backward pass of a strided 1x1 convolution of fewer than 8 channels that lie last, on one thread,
     corrupts the heap (torch 2.13; under glibc's checks every width below 8 and none above): the process
-    aborts later, anywhere.
+    aborts later, anywhere. By the weights, since a forward may call the convolution as a function.
     """
-    return not any(
-        isinstance(layer, nn.Conv2d)
-        and layer.kernel_size == (1, 1)
-        and max(layer.stride) > 1
-        and layer.in_channels < 8
-        for layer in net.modules()
-    )
+    return not any(p.dim() == 4 and p.shape[2:] == (1, 1) and p.shape[1] < 8 for p in net.parameters())
