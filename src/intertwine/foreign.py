@@ -151,6 +151,27 @@ def replaced() -> list[str]:
     return found
 
 
+def put_back() -> list[str]:
+    """Undo that, for who has only an error left to tell; what it was.
+
+    >>> import builtins
+    >>> with user_code("make()"):
+    ...     builtins.isinstance = lambda *_: True
+    >>> put_back(), isinstance(3, str)
+    (['builtins.isinstance'], False)
+    """
+    found: list[str] = []
+    for name, (owner, held) in _as_they_were.items():  # Python's own first, with which the rest is asked
+        if owner is sys.modules["builtins"]:
+            found = [f"{name}.{key}" for key, value in held.items() if vars(owner).get(key) is not value]
+            vars(owner).update(held)
+    others = replaced()
+    for name in others:
+        owner, _, key = name.rpartition(".")
+        setattr(_as_they_were[owner][0], key, _as_they_were[owner][1][key])
+    return [*found, *others]
+
+
 def _of_torch(value: Any) -> bool:
     return str(getattr(value, "__module__", "")).split(".")[0] == "torch"
 

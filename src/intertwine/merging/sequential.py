@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from intertwine.errors import InputError
+from intertwine.errors import InputError, ModelError
 from intertwine.graph.export import eval_copy
 from intertwine.merging.budget import Sizes, fit_budget
 from intertwine.merging.contractions import Call, first_rows, real_rows, trimmed
@@ -168,7 +168,10 @@ class _Outputs:
 
     @torch.no_grad()
     def _rows(self, model: nn.Module) -> Tensor:
-        out = floating(eval_copy(model, share=True)(*self.call[0], **self.call[1]))[0]
+        found = floating(eval_copy(model, share=True)(*self.call[0], **self.call[1]))
+        if not found:
+            raise ModelError("the model's output holds no real numbers", do="return scores, not their order")
+        out = found[0]
         rows = out.reshape(-1, out.shape[-1]) if out.dim() else out.reshape(1, 1)
         kept = real_rows(self.call, len(rows))
         return rows if kept is None else rows[kept]

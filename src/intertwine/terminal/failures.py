@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from intertwine.errors import InputError, IntertwineError, ModelError, unsolvable
-from intertwine.foreign import place_in_user_code, replaced
+from intertwine.foreign import place_in_user_code, put_back
 from intertwine.text import first_line, shown
 
 OUR_BUG = 70  # EX_SOFTWARE of sysexits.h
@@ -17,7 +17,7 @@ OUR_BUG = 70  # EX_SOFTWARE of sysexits.h
 
 def report(error: BaseException) -> int:
     """Say what ended the command; the exit code."""
-    known = _as_ours(error)
+    known = _as_ours(error, put_back())
     if known is not None:
         say_error(f"{type(known).__name__}: {known}")
         return known.exit_code
@@ -28,8 +28,11 @@ def report(error: BaseException) -> int:
     return OUR_BUG
 
 
-def _as_ours(error: BaseException) -> IntertwineError | None:
-    """What is not a bug, whoever raised it: our errors, code of others that exits, no memory, no disk."""
+def _as_ours(error: BaseException, changed: list[str]) -> IntertwineError | None:
+    """What is not a bug, whoever raised it: our errors, code of others that exits, no memory, no disk.
+
+    changed: functions of torch, numpy and Python that code of the user's had replaced.
+    """
     if isinstance(error, IntertwineError):
         return error
     if isinstance(error, SystemExit):  # we never exit in the middle; a return code of 0 would be a lie
@@ -55,7 +58,6 @@ def _as_ours(error: BaseException) -> IntertwineError | None:
             where=_place(error),
             do="check that model and data belong together (shapes, precision, vocabulary)",
         )
-    changed = replaced()
     if changed:
         names = ", ".join(changed[:3]) + (" and others" if len(changed) > 3 else "")
         return ModelError(
@@ -98,5 +100,6 @@ def _frames(error: BaseException) -> Iterator[traceback.FrameSummary]:
 
 
 def say_error(text: str) -> None:
-    """A line on stderr, whatever -q says."""
-    print(shown(text), file=sys.stderr)
+    """A line on stderr, whatever -q says, and whatever code of others made of `print`."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"{shown(text)}\n")
