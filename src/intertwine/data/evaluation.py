@@ -138,7 +138,8 @@ def _cosine(
     found = _Ratio()
     with eval_mode(model), eval_mode(reference), torch.no_grad():
         for inputs, _ in data:
-            a, b = (embedding_of(call(net, inputs)) for net in (model, reference))
+            a = embedding_of(call(model, inputs))
+            b = a if model is reference else embedding_of(call(reference, inputs))
             if a.shape != b.shape:
                 raise ModelError(f"embeddings of shapes {tuple(a.shape)} and {tuple(b.shape)}")
             cosine = F.cosine_similarity(a.double(), b.double(), dim=-1)
