@@ -118,7 +118,6 @@ class Watch(TorchDispatchMode):
                 return None if dim is None else Contraction(name, dim, bias, x, out, weight)
         return None
 
-
     def _of_chosen(self, left: Tensor, right: Tensor) -> Contraction | None:
         """Every row times the matrix of the expert that was chosen for it; nothing is fitted to that."""
         if self._chosen is None:
