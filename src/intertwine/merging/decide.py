@@ -30,7 +30,7 @@ from intertwine.symmetry import Axis, Symmetry
 from intertwine.symmetry.subgroup import find_subgroup
 
 if TYPE_CHECKING:
-    from intertwine.merging.sequential import Outputs
+    from intertwine.merging.sequential import KnownOutputs
 
 REPAIRS = ("none", "weights", "data")
 PAPER_BETAS = (0.01, 0.03, 0.05, 0.07, 0.1, 0.12, 0.14, 0.15, 0.18, 0.2)
@@ -210,11 +210,11 @@ class Planner:
         return weigh(self)
 
     @cached_property
-    def outputs(self) -> Outputs:
+    def outputs(self) -> KnownOutputs:
         """What the model gives on a few of the inputs that are measured on, for `sequential`."""
-        from intertwine.merging.sequential import Outputs
+        from intertwine.merging.sequential import KnownOutputs
 
-        return Outputs.of(self)
+        return KnownOutputs.of(self)
 
     def example(self) -> Inputs:
         """(args, kwargs) of one call."""

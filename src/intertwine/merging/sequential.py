@@ -140,7 +140,7 @@ def _meet(a: AxisPlan, b: AxisPlan) -> bool:
     return bool(parents(a) & parents(b))
 
 
-def _weighed(planner: Planner, axis: AxisPlan, outputs: Outputs) -> AxisPlan:
+def _weighed(planner: Planner, axis: AxisPlan, outputs: KnownOutputs) -> AxisPlan:
     """The axis with its costs in relative error of the model's output."""
     count = max(1, axis.size // 4)
     while count < len(axis.merges) and axis.costs[count - 1] < NOTHING:
@@ -153,14 +153,14 @@ def _weighed(planner: Planner, axis: AxisPlan, outputs: Outputs) -> AxisPlan:
     return replace(axis, costs=tuple(scale * c for c in axis.costs))
 
 
-class Outputs:
+class KnownOutputs:
     """What a model gives on a few inputs, where they are no padding, and how far another is from that.
 
     What comes of padding is read by nobody, and may be far off: tokens that fill up are not measured.
     """
 
     @classmethod
-    def of(cls, planner: Planner) -> Outputs:
+    def of(cls, planner: Planner) -> KnownOutputs:
         """On the first inputs that the planner measures on."""
         few = first_rows(first_rows(planner.calibration, TRIAL, 1), TOKENS)
         return cls(planner.model, trimmed(few))
@@ -187,4 +187,4 @@ class Outputs:
         return float((off - off.mean(-1, keepdim=True)).square().sum()) / self.whole
 
 
-__all__ = ["KINDS", "Outputs", "fitted", "plan_sequential", "weigh"]
+__all__ = ["KINDS", "KnownOutputs", "fitted", "plan_sequential", "weigh"]
