@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -29,6 +29,9 @@ from intertwine.merging.rigid import Inputs, example_inputs, find_rigid
 from intertwine.orbit import GroupAction, State, double, find_gauge
 from intertwine.symmetry import Axis, Symmetry
 from intertwine.symmetry.subgroup import find_subgroup
+
+if TYPE_CHECKING:
+    from intertwine.merging.sequential import KnownOutputs
 
 REPAIRS = ("none", "weights", "data")
 PAPER_BETAS = (0.01, 0.03, 0.05, 0.07, 0.1, 0.12, 0.14, 0.15, 0.18, 0.2)
@@ -206,6 +209,13 @@ class Planner:
         from intertwine.merging.sequential import weigh
 
         return weigh(self)
+
+    @cached_property
+    def outputs(self) -> KnownOutputs:
+        """What the model gives on a few of the inputs that are measured on, for `sequential`."""
+        from intertwine.merging.sequential import KnownOutputs
+
+        return KnownOutputs.of(self)
 
     def example(self) -> Inputs:
         """(args, kwargs) of one call."""

@@ -156,6 +156,10 @@ def find_folding(
         _centre(axis, [n for n in norms if any(m.param == n.gain for m in axis.members)], state, tables)
     for norm in norms:
         _fold_norm(norm, state, shifted[norm.path])
+    read = {id(named[name]): name for name in traced.weights.values() if name in named}
+    for name, tensor in named.items():  # a tied weight has several names, and the graph knows one of them
+        if name in state and id(tensor) in read:
+            state[name] = state[read[id(tensor)]]
     folding = Folding({n.path: (n.eps, shifted[n.path]) for n in norms}, untied)
     folded = folding.rebuild(model)
     with torch.no_grad():

@@ -59,7 +59,7 @@ def fitted(planner: Planner, plan: MergePlan) -> MergePlan:
     small = apply_plan(planner.model, plan, share=True)
     weights = refit(small, plan, planner.calibration, planner.observed.outputs, shapes)
     better = replace(plan, weights=weights)
-    outputs = _Outputs.of(planner)
+    outputs = planner.outputs
     # Every weight is fitted to what it gave, which need not be best for what the model gives.
     return (
         better
@@ -87,7 +87,7 @@ def weigh(planner: Planner) -> MergePlan:
     if HEADS in kinds:  # before linear axes: what makes up for heads is in the basis that they had
         heads = _asked(planner, plan_heads(planner.symmetry, planner.weights, planner.measured))
         axes += _running(planner, trial, heads)
-    outputs = _Outputs.of(planner)
+    outputs = planner.outputs
     weighed = [_weighed(planner, axis, outputs) for axis in (*axes, *turned)]
     if EXPERTS in kinds:
         own = eval_copy(planner.model, share=True)
@@ -140,7 +140,7 @@ def _meet(a: AxisPlan, b: AxisPlan) -> bool:
     return bool(parents(a) & parents(b))
 
 
-def _weighed(planner: Planner, axis: AxisPlan, outputs: _Outputs) -> AxisPlan:
+def _weighed(planner: Planner, axis: AxisPlan, outputs: KnownOutputs) -> AxisPlan:
     """The axis with its costs in relative error of the model's output."""
     count = max(1, axis.size // 4)
     while count < len(axis.merges) and axis.costs[count - 1] < NOTHING:
@@ -153,14 +153,14 @@ def _weighed(planner: Planner, axis: AxisPlan, outputs: _Outputs) -> AxisPlan:
     return replace(axis, costs=tuple(scale * c for c in axis.costs))
 
 
-class _Outputs:
+class KnownOutputs:
     """What a model gives on a few inputs, where they are no padding, and how far another is from that.
 
     What comes of padding is read by nobody, and may be far off: tokens that fill up are not measured.
     """
 
     @classmethod
-    def of(cls, planner: Planner) -> _Outputs:
+    def of(cls, planner: Planner) -> KnownOutputs:
         """On the first inputs that the planner measures on."""
         few = first_rows(first_rows(planner.calibration, TRIAL, 1), TOKENS)
         return cls(planner.model, trimmed(few))
@@ -190,4 +190,4 @@ class _Outputs:
         return float((off - off.mean(-1, keepdim=True)).square().sum()) / self.whole
 
 
-__all__ = ["KINDS", "fitted", "plan_sequential", "weigh"]
+__all__ = ["KINDS", "KnownOutputs", "fitted", "plan_sequential", "weigh"]

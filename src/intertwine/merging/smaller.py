@@ -21,13 +21,14 @@ from intertwine.graph.export import assert_runs, export
 from intertwine.merging.budget import Sizes
 from intertwine.merging.calibration import DATA
 from intertwine.merging.config_fields import config_key
+from intertwine.merging.contractions import first_rows
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner
 from intertwine.merging.folding import Folding
 from intertwine.merging.limits import Limits, layer_key
 from intertwine.merging.places import check_beta, is_large
 from intertwine.merging.plan import CHANNELS, MergePlan
 from intertwine.merging.registry import all_parameters, find_method
-from intertwine.merging.repair import reestimate_norms
+from intertwine.merging.repair import norms_of, reestimate_norms
 from intertwine.merging.rewriting import has_attention, rewrite, wanted_rewritings
 from intertwine.merging.shrink import apply_merge
 from intertwine.merging.storage import flops_of, save_merged
@@ -319,7 +320,7 @@ class _Job:
                 raise InputError("repair by data needs data", do="give data or train_data")
             self.batches = [x for x, _ in Batches(calibration, batch=100, limit=_MEASURED)]
             for batch in self.batches[:1]:
-                assert_runs(model, *arguments(batch), what="the data")
+                assert_runs(model, *first_rows(arguments(batch), 2, 1), what="the data")
         if sequential:
             could = wanted_rewritings(options.get("kinds"), uniform)
             fold, factor = (asked if asked or can else False
@@ -411,7 +412,9 @@ class _Job:
     def _build(self, plan: MergePlan) -> nn.Module:
         """The smaller model, with statistics measured again if repair is data."""
         small = apply_merge(self.base, plan)
-        return small if self.batches is None else reestimate_norms(small, self.batches, self.base, plan)
+        if self.batches is None or not norms_of(small):
+            return small
+        return reestimate_norms(small, self.batches, self.base, plan)
 
     @cached_property
     def evaluation(self) -> Evaluation | None:
