@@ -229,7 +229,7 @@ class _Run:
         if not fold and (fold is False or symmetry is not None or self.train is None or not matched):
             return
         self._need_inputs("folding")
-        self.folding, self.models = fold_all(self.models, cut(self.train, 2), fold)
+        self.folding, self.models = fold_all(self.models, arguments(cut(self.train, 2)), fold)
         self.moved = list(self.models)
 
     def unfold(self) -> None:

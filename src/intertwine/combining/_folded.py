@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from intertwine.combining._distil import scores_of
-from intertwine.data.batches import arguments
 from intertwine.errors import Unsupported
 from intertwine.graph.export import eval_copy
 from intertwine.merging.folding import Folding, find_folding
@@ -26,12 +25,14 @@ SAME = 1e-3  # of the largest output: what may differ between plain norms and th
 
 
 def fold_all(
-    models: Sequence[nn.Module], example: Any, fold: bool | None
+    models: Sequence[nn.Module], call: tuple[Any, Any], fold: bool | None
 ) -> tuple[Folding | None, list[nn.Module]]:
-    """How they fold, and the folded networks; with fold=None, all as they are where one does not fold."""
+    """How they fold, and the folded networks; with fold=None, all as they are where one does not fold.
+
+    call: the arguments of one call."""
     if fold is not False:
         with suppress(*(() if fold else (Unsupported,))):
-            found = [find_folding(model, *arguments(example)) for model in models]
+            found = [find_folding(model, *call) for model in models]
             if fold or len({repr(folding) for folding, _ in found}) == 1:
                 return found[0][0], [model for _, model in found]
     return None, list(models)
