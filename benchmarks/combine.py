@@ -13,7 +13,8 @@ ways: plain        average, batch-norm statistics reset
       repair       permutations by activations, average, every layer rescaled (Jordan et al. 2022), reset
       combine      aligned by activations, every layer solved for by least squares
       loss         alignment learned on the outputs (of combine by loss: before the layers are solved for)
-      learned      as combine, of images with --flip, then learned on the networks' mean outputs; no labels
+      flipped      as combine, with the mirror images of the images as inputs too
+      learned      as combine, then learned on the networks' mean outputs, images with --augment; no labels
 2,000 unlabelled training inputs serve for all of that; all test inputs, or --limit of them, for the one
 number that is printed. Every number goes into the JSON file when it is known, and a second run goes on
 from there; `python scripts/make_combine_table.py` writes the table of docs/combine.md from it.
@@ -43,7 +44,8 @@ from intertwine.data.normalize import parse_normalize
 
 MEASURED = Path(__file__).resolve().parents[1] / "docs" / "measured" / "combine.json"
 HELD = 25_600  # characters
-EPOCHS = 10  # of what is learned
+EPOCHS = 10  # of images, mirrored and shifted
+PASSES = 25  # of what is not images: five CPU minutes of the GPTs with all that comes before
 TEN = 10  # classes of the first head of a trunk
 PRESET, HUNDRED = "cifar10-legacy", "0.5070,0.4865,0.4409/0.2673,0.2564,0.2761"
 Make = Callable[[Sequence[nn.Module], Any], nn.Module]
@@ -67,17 +69,18 @@ IMAGES: dict[str, Make] = {
     "git-re-basin": rebasin,
     "repair": made(how="average", repair="rescale"),
     "combine": made(),
-    "learned": made(flip=True, epochs=EPOCHS),
+    "flipped": made(flip=True),
+    "learned": made(epochs=EPOCHS, augment=True),
 }
 TEXT: dict[str, Make] = {
     "plain": made(how="average", align="none"),
     "git-re-basin": rebasin,
-    "activations": made(how="average"),
-    "folded": made(how="average", fold=True),
-    "combine": made(fold=True),
-    "loss": made(fold=True, align="loss", how="average"),
-    "combine by loss": made(fold=True, align="loss"),
-    "learned": made(fold=True, epochs=EPOCHS),
+    "activations": made(how="average", fold=False),
+    "folded": made(how="average"),
+    "combine": made(),
+    "loss": made(align="loss", how="average"),
+    "combine by loss": made(align="loss"),
+    "learned": made(epochs=PASSES, learning_rate=1e-3),
 }
 UNFOLDED: dict[str, Make] = {
     "plain": made(how="average", align="none"),
@@ -86,7 +89,7 @@ UNFOLDED: dict[str, Make] = {
     "combine": made(),
     "loss": made(how="average", align="loss"),
     "combine by loss": made(align="loss"),
-    "learned": made(epochs=EPOCHS),
+    "learned": made(epochs=PASSES, learning_rate=1e-3),
 }
 
 
@@ -243,7 +246,7 @@ def trunk(args: argparse.Namespace) -> Iterator[Work]:
     networks = {files[0]: ten, f"{files[1]} as {PRESET}": lambda: renormalised(hundred())}
     ways: dict[str, Make] = {
         "zip": made(how="zip", target_params=0.6),
-        "learned": made(how="zip", target_params=0.6, epochs=EPOCHS),
+        "learned": made(how="zip", target_params=0.6, epochs=EPOCHS, augment=True),
     }
     yield Work("trunk", networks, torch.cat([x[:half] for x in train]), list(test), ways)
 

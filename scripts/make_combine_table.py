@@ -39,7 +39,8 @@ WAYS = (
     ("combine", "**combine**"),
     ("zip", "**combine** `--how zip`"),
     ("combine by loss", "combine `--align loss`"),
-    ("learned", "combine `--epochs 10`, images with `--flip`"),
+    ("flipped", "combine `--flip`"),
+    ("learned", "combine `--epochs`, images with `--augment`"),
 )
 SIGMAS = 1.96
 

@@ -72,6 +72,50 @@ def test_activations_find_rotations_of_the_stream_and_of_heads():
     assert off(net, mix([net, aligned], [0.5, 0.5])) < 1e-4
 
 
+def test_pre_norm_networks_fold_by_themselves():
+    a, b = small(0), small(1)
+    found, asked = (combine([a, b], train_data=IDS, **how) for how in ({}, {"fold": True}))
+    assert found.folding is not None and found.folding.untied == ("wte",)
+    assert off(found.model, asked.model) < 1e-9
+    assert combine([a, b], train_data=IDS, how="average", fold=False).folding is None
+
+
+class Untied(nn.Module):
+    """A pre-norm block; nothing is tied, so that the norms can come back."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.one, self.two = nn.Embedding(11, 8), nn.LayerNorm(8), nn.LayerNorm(8)
+        self.up, self.down, self.head = nn.Linear(8, 16), nn.Linear(16, 8), nn.Linear(8, 5)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        x = x + self.down(torch.relu(self.up(self.one(x))))
+        return self.head(self.two(x))
+
+
+def untied(seed):
+    torch.manual_seed(seed)
+    net = Untied().eval()
+    for norm in (net.one, net.two):
+        nn.init.uniform_(norm.weight, 0.5, 1.5)
+        nn.init.normal_(norm.bias, std=0.3)
+    return net
+
+
+def test_what_was_folded_gets_its_norms_back():
+    """The architecture that was given, whose norms have gain one; nearer to the mean than without folding."""
+    a, b = untied(0), untied(1)
+    found = combine([a, b], train_data=IDS)
+    assert found.folding is None and found.model.state_dict().keys() == a.state_dict().keys()
+    assert type(found.model.one) is nn.LayerNorm and bool((found.model.one.weight == 1).all())
+    with torch.no_grad():
+        wanted = (a(IDS) + b(IDS)) / 2
+        plain = combine([a, b], train_data=IDS, fold=False).model
+        errors = [float((m(IDS) - wanted).square().mean()) for m in (found.model, plain)]
+    assert errors[0] < errors[1]
+
+
 def test_layers_of_two_transformers_are_solved_for():
     a, b = small(0), small(1)
     found = {}
@@ -80,6 +124,53 @@ def test_layers_of_two_transformers_are_solved_for():
         with torch.no_grad():
             found[repair] = float((made(IDS) - (a(IDS) + b(IDS)) / 2).square().mean())
     assert found["least-squares"] < 0.7 * found["none"]
+
+
+class Transposed(nn.Module):
+    """Weights that are read as bias + x @ weight, as GPT-2 has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.start = nn.Parameter(torch.randn(6, 16)), nn.Parameter(torch.randn(16))
+        self.down = nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.down(torch.relu(torch.addmm(self.start, x, self.up)))
+
+
+def test_transposed_weights_are_solved_for_as_others_are():
+    torch.manual_seed(0)
+    nets, x = [Transposed().eval() for _ in range(2)], torch.randn(400, 6)
+    plain = []
+    for net in nets:
+        other = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3)).eval()
+        state = {
+            "0.weight": net.up.T,
+            "0.bias": net.start,
+            "2.weight": net.down.weight,
+            "2.bias": net.down.bias,
+        }
+        other.load_state_dict(state)
+        plain.append(other)
+    found, wanted = (combine(each, train_data=x).model for each in (nets, plain))
+    with torch.no_grad():
+        torch.testing.assert_close(found(x), wanted(x), rtol=1e-3, atol=1e-3)
+
+
+def test_a_head_tied_under_another_name_is_folded():
+    class Head(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.norm = nn.Embedding(11, 8), nn.LayerNorm(8)
+            self.head = nn.Linear(8, 11, bias=False)
+            self.head.weight = self.table.weight
+            nn.init.uniform_(self.norm.weight, 0.5, 1.5)
+
+        def forward(self, ids):
+            return self.head(self.norm(self.table(ids)))
+
+    net = Head().eval()
+    assert off(net, fold(net, IDS[:2])) < 1e-9
 
 
 def test_learning_comes_nearer_to_the_mean_outputs_and_touches_nothing():
@@ -92,3 +183,9 @@ def test_learning_comes_nearer_to_the_mean_outputs_and_touches_nothing():
         first, last = (float((m(IDS).softmax(-1) - wanted).square().mean()) for m in (start, learned))
     assert last < 0.7 * first
     assert all(torch.equal(t, before[name]) for name, t in start.state_dict().items())
+
+
+def test_learning_keeps_the_start_where_nothing_is_better():
+    a = small(0)
+    wild = distilled(a, teachers([a, a], [0.5, 0.5], IDS), IDS, epochs=2, learning_rate=1.0)
+    assert off(a, wild) == 0

@@ -9,13 +9,13 @@ from intertwine import numbers
 from intertwine.errors import InputError
 from intertwine.terminal import types
 from intertwine.terminal.arguments import add_data_arguments, add_several_arguments
-from intertwine.terminal.declare import Subparsers, choice, flag, json, out, value, verb
+from intertwine.terminal.declare import Subparsers, choice, either, flag, json, out, value, verb
 from intertwine.terminal.loading import load_dataset, load_several, load_side, with_data
 
 HOW = ("layerwise", "zip", "average", "slerp", "task", "ties", "fisher", "soup")
 _OPTIONS = (
     "how", "align", "repair", "shares", "scale", "density", "train_limit", "ridge", "flip", "fold", "epochs",
-    "seed", "learning_rate", "steps", "permute", "heads", "target_params", "calibrate",
+    "augment", "seed", "learning_rate", "steps", "permute", "heads", "target_params", "calibrate",
 )  # fmt: skip
 shares = types.Checked(numbers.Several(numbers.nonnegative))
 
@@ -50,11 +50,12 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
     value(parser, "--target-params", types.fraction, "P",
         "of zip: share of all networks' parameters together (default: widths of the first)")  # fmt: skip
     flag(parser, "--calibrate", "one factor for the class scores, so that the result is as sure as it may be")
-    flag(parser, "--fold", "make the stream of pre-norm networks free to rotate")
+    either(parser, "--fold", "make the stream of pre-norm networks free to rotate (default: where it can be)")
     value(parser, "--epochs", types.most(10_000, 0), "N",
         "passes in which the mean outputs are learned, without labels (default: 0)", default=0)  # fmt: skip
-    value(parser, "--learning-rate", types.positive_float, "X", "of --epochs (default: 0.001)", default=1e-3)
-    out(parser, "FILE", "write the weights here (.safetensors)")
+    value(parser, "--learning-rate", types.positive_float, "X", "of --epochs (default: 0.0003)", default=3e-4)
+    flag(parser, "--augment", "of --epochs: images are mirrored and shifted at random in every pass")
+    out(parser, "OUT", "write the weights (OUT.safetensors), or a folder that loads as a model")
     value(parser, "--page", types.output_path, "FILE", "write a page here (.html)")
     json(parser, "print the numbers as JSON")
     add_data_arguments(parser)
@@ -63,11 +64,14 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
 def run(args: argparse.Namespace) -> int | None:
     """Load, combine, write, print."""
     from intertwine.combining import combine
+    from intertwine.files import assert_folder_replaceable
+    from intertwine.merging.storage import why_not_replace
     from intertwine.terminal.output import say
     from intertwine.terminal.showing import bar, show
+    from intertwine.zoo import save_model
 
-    if args.out and not args.out.endswith(".safetensors"):
-        raise InputError(f"cannot write {args.out}", do="give a name that ends in .safetensors")
+    if args.out and not _is_file(args.out):
+        assert_folder_replaceable(args.out, why_not_replace)
     if args.head_data and (args.how != "zip" or args.heads == "one"):
         raise InputError("--head-data is of networks that keep their outputs", do="use --how zip")
     sources, names = load_several(args)
@@ -79,8 +83,10 @@ def run(args: argparse.Namespace) -> int | None:
             [s.model for s in sources], data, train_data=train, base=base, names=names,
             progress=progress, **{name: getattr(args, name) for name in _OPTIONS},
         )  # fmt: skip
-    if args.out:
+    if args.out and _is_file(args.out):
         result.save(args.out)
+    elif args.out:
+        save_model(result.model, sources[0], args.out, result.details(args.input))
     if args.page:
         result.page(facts={"models": ", ".join(args.models), "data": args.data}).write(args.page)
     show(args, result, {"models": args.models, "weights": args.out, "page": args.page})
@@ -88,6 +94,11 @@ def run(args: argparse.Namespace) -> int | None:
         if not args.json:
             say(f"wrote {path}")
     return 0
+
+
+def _is_file(out: str) -> bool:
+    """Whether the weights alone are to be written."""
+    return out.endswith(".safetensors")
 
 
 def _measured_on(args: argparse.Namespace) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from intertwine.errors import InputError
 from intertwine.terminal import types
 from intertwine.terminal.arguments import add_data_arguments, add_several_arguments
-from intertwine.terminal.declare import Subparsers, choice, flag, json, out, value, verb
+from intertwine.terminal.declare import Subparsers, choice, either, flag, json, out, value, verb
 from intertwine.terminal.loading import load_dataset, load_several
 from intertwine.terminal.showing import bar, write_and_show
 
@@ -24,7 +24,9 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
         "what channels are compared by (default: activations on the data; loss: with --stages)",
         default="activations")  # fmt: skip
     flag(parser, "--stages", "a curve after each stage of `intertwine combine`, see below")
-    flag(parser, "--fold", "with --stages: make the stream of pre-norm networks rotate")
+    either(
+        parser, "--fold", "with --stages: make the stream of pre-norm networks rotate (default: where it can)"
+    )
     choice(parser, "--repair", ("none", "reset", "repair"),
         "what is done about statistics, see below (alone: repair; default: none)", nargs="?", const="repair",
         default="none")  # fmt: skip

@@ -16,6 +16,7 @@ from intertwine.checks import checked
 from intertwine.combining._by_loss import STEPS, learn_elements
 from intertwine.combining._calibrate import calibrated
 from intertwine.combining._distil import Teachers, distilled, scores_of, teachers
+from intertwine.combining._folded import fold_all, unfolded
 from intertwine.combining._join import HEADS, Heads
 from intertwine.combining._layerwise import solved
 from intertwine.combining._lockstep import cut
@@ -29,7 +30,6 @@ from intertwine.combining._zip import zipped
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import DataError, InputError, ModelError
 from intertwine.graph.export import check_values
-from intertwine.merging import fold as fold_norms
 from intertwine.merging.repair import norms_of
 from intertwine.orbit.same_graph import assert_same_ops, assert_same_shapes, exported
 from intertwine.progress import Progress
@@ -60,9 +60,10 @@ def combine(
     steps: int = STEPS,
     permute: bool = False,
     epochs: int = 0,
-    learning_rate: float = 1e-3,
+    learning_rate: float = 3e-4,
+    augment: bool = False,
     flip: bool = False,
-    fold: bool = False,
+    fold: bool | None = None,
     heads: Heads | None = None,
     target_params: float | None = None,
     calibrate: bool = False,
@@ -81,12 +82,13 @@ def combine(
     permute channels may change places on the way. repair: what is done about the average's statistics
     (default: least-squares for layerwise, else reset). shares: how much of each, normalised to sum 1.
     ridge: pull towards the average (default: for each layer what errs least on inputs that are left out).
-    epochs: passes over the inputs in which the combined network learns the models' mean outputs. flip: the
-    inputs are images, and their mirror images serve as inputs too; the labels of neither are read. fold: of
-    pre-norm networks, move the gains of norms into the weights that read them first, so that the stream can
-    be rotated; the result is a folded network. base, scale, density: for task and ties. calibrate: one
-    factor for the outputs, so that the network is as sure as it may be. calibrate, epochs and align="loss"
-    take outputs for class scores. Networks of unequal widths are widened first.
+    epochs: passes over the inputs in which the combined network learns the models' mean outputs; augment:
+    on mirrored and shifted images. flip: the inputs are images, and their mirror images serve as inputs too;
+    the labels of neither are read. fold: of pre-norm networks, move the gains of norms into the weights that
+    read them first, so that the stream can be rotated (default: where channels are matched by activations or
+    loss, and the networks allow it). base, scale, density: for task and ties. calibrate: one factor for the
+    outputs, so that the network is as sure as it may be. calibrate, epochs and align="loss" take outputs for
+    class scores. Networks of unequal widths are widened first.
 
     how="zip": networks of any widths, or of several tasks. heads: "one" output for all, or "each" keeps its
     own, side by side (default where their numbers differ; data is then a list, one for each network).
@@ -107,11 +109,10 @@ def combine(
     run = _Run(models, data, train_data, how, align, repair, shares, names, train_limit, heads, progress)
     if flip:
         run.flip()
-    if fold:
-        run.fold()
     settings = Settings(run.shares, base, None, scale, density, seed=seed)
     if run.finished():
         return run.result()
+    run.fold(fold, symmetry)
     if how == "zip":
         run.zip(symmetry, target_params)
     else:
@@ -121,10 +122,11 @@ def combine(
         run.move_by_loss(steps, permute, seed)
         run.average(settings)
         run.mend(ridge, seed)
+    run.unfold()
     if calibrate:
         run.calibrate()
     if epochs:
-        run.learn(epochs, learning_rate, seed)
+        run.learn(epochs, learning_rate, augment, seed)
     return run.result()
 
 
@@ -183,6 +185,7 @@ class _Run:
             raise DataError("several data sets for one output", do="give one, or heads='each'")
         self.worth = Worth(data, widths)
         self.moved: list[nn.Module] = list(self.models)
+        self.given, self.folding = self.models[0], None  # type: nn.Module, Folding | None
         self.elements: tuple[Element, ...] = ()
         self.model = self.models[0]
 
@@ -217,17 +220,29 @@ class _Run:
     def flip(self) -> None:
         """Mirror images beside the images, pair by pair."""
         self._need_inputs("flip")
-        if not isinstance(self.train, torch.Tensor) or self.train.dim() != 4:
-            raise DataError("flip mirrors images, and the inputs are none", do="leave flip out")
+        self._need_images("flip mirrors")
         self.train = torch.stack([self.train, self.train.flip(-1)], 1).flatten(0, 1)
 
-    def fold(self) -> None:
+    def fold(self, fold: bool | None, symmetry: Symmetry | None) -> None:
         """Plain norms in every network; what they compute does not change."""
+        matched = self.align in ("activations", "loss") and self.how in ("layerwise", "average")
+        if not fold and (fold is False or symmetry is not None or self.train is None or not matched):
+            return
         self._need_inputs("folding")
-        args, kwargs = arguments(cut(self.train, 2))
-        self.models = [fold_norms(model, args, kwargs) for model in self.models]
+        self.folding, self.models = fold_all(self.models, arguments(cut(self.train, 2)), fold)
         self.moved = list(self.models)
-        self.notes.append("folded: load the weights into intertwine.fold(model, example)")
+
+    def unfold(self) -> None:
+        """The norms that the networks had, where that changes nothing."""
+        if self.folding is None:
+            return
+        plain = unfolded(self.model, self.folding, self.given, cut(self.train, 8))
+        if plain is None:
+            self.notes.append(
+                "folded: load the weights into intertwine.fold(model, example), or write a folder"
+            )
+        else:
+            self.model, self.folding = plain, None
 
     def finished(self) -> bool:
         """Measures what was given; whether there is nothing to do, as all models are one."""
@@ -287,7 +302,7 @@ class _Run:
         if not fitting or any(_distance(self.moved[0], m) > ONE for m in self.moved[1:]):
             return False
         self.notes.append("the models are one up to a symmetry: the first is what comes back")
-        self.model = copy.deepcopy(self.models[0]).eval()
+        self.model, self.folding = copy.deepcopy(self.given).eval(), None
         return True
 
     def average(self, settings: Settings) -> None:
@@ -323,14 +338,16 @@ class _Run:
     def _taught(self) -> Teachers:
         return teachers(self.models, self.shares, self.train, self.heads)
 
-    def learn(self, epochs: int, learning_rate: float, seed: int) -> None:
+    def learn(self, epochs: int, learning_rate: float, augment: bool, seed: int) -> None:
         """On the outputs of the networks, without labels."""
         self._need_inputs("learning")
+        if augment:
+            self._need_images("augment shifts")
         if self.worth:
             self.stages.append(self.worth.stage("combined, not learned", self.model))
         self.model = distilled(
-            self.model, self._taught(), self.train, epochs=epochs, learning_rate=learning_rate, seed=seed,
-            progress=self.progress,
+            self.model, self._taught(), self.train, epochs=epochs, learning_rate=learning_rate,
+            augment=augment, seed=seed, progress=self.progress,
         )  # fmt: skip
 
     def result(self) -> Combination:
@@ -348,13 +365,17 @@ class _Run:
         elements = (None, *self.elements[1:]) if self.elements else (None,) * len(self.models)
         return Combination(
             self.model, elements, tuple(self.stages), self.how, self.align, self.repair,
-            self.shares, inputs, seconds, self.heads, tuple(self.notes),
+            self.shares, inputs, seconds, self.heads, tuple(self.notes), self.folding,
         )  # fmt: skip
 
     def _symmetry(self) -> Symmetry:
         self.say("symmetries")
         args, kwargs = arguments(cut(self.train, 2))
         return trace(self.models[0], args, kwargs)
+
+    def _need_images(self, what: str) -> None:
+        if not isinstance(self.train, torch.Tensor) or self.train.dim() != 4:
+            raise DataError(f"{what} images, and the inputs are none", do=f"leave {what.split()[0]} out")
 
     def _need_inputs(self, what: str) -> None:
         if self.train is None:

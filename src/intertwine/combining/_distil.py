@@ -2,7 +2,9 @@
 
     minimise over theta   E over inputs of  KL(p || f(x, theta)),    p = softmax(sum_k s_k f(x, theta_k))
 
-from the combined weights, with Adam and a rate that falls to zero. Batch norms keep their statistics.
+from the combined weights, with Adam and a rate that rises for a pass and then falls to zero. Batch norms keep
+their statistics. Images may be mirrored and shifted at random, and p is what the networks say to those.
+Every tenth input is left out; the weights of the pass that errs least there are kept, the first among them.
 Networks that keep heads of their own are learned each on its own outputs, and the divergences are added.
 """
 
@@ -10,8 +12,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,42 +27,52 @@ from intertwine.errors import DataError
 from intertwine.progress import Progress
 
 BATCH = 100
+LEFT_OUT = 10
+SHIFT = 8  # images are shifted by at most an eighth of their sides
 
 
 @dataclass(frozen=True)
 class Teachers:
-    """outputs: what is asked for at every input. widths: how many of them belong to each head."""
+    """outputs: what is asked for at every input. widths: how many of them belong to each head. ask: what is
+    asked for at other inputs."""
 
     outputs: Tensor
     widths: tuple[int, ...]
+    ask: Callable[[Any], Tensor]
 
     def divergence(self, chosen: Tensor, scores: Tensor) -> Tensor:
         """KL of the chosen inputs, summed over heads."""
-        wanted = self.outputs[chosen].to(scores.device).split(self.widths, -1)
-        parts = zip(wanted, scores.split(self.widths, -1), strict=True)
+        return self.apart(self.outputs[chosen], scores)
+
+    def apart(self, wanted: Tensor, scores: Tensor) -> Tensor:
+        """KL of some outputs, summed over heads."""
+        goals = wanted.to(scores.device).split(self.widths, -1)
+        parts = zip(goals, scores.split(self.widths, -1), strict=True)
         return torch.stack([_divergence(goal, found) for goal, found in parts]).sum()
 
 
-@torch.no_grad()
 def teachers(
     models: Sequence[nn.Module], shares: Sequence[float], inputs: Any, heads: str = "one"
 ) -> Teachers:
     """sum_k s_k f(x, theta_k) for all inputs, or the outputs side by side where each keeps its head."""
-    parts, widths = [], list[int]()
-    for batch, _ in Batches(inputs):
+    widths = list[int]()
+
+    @torch.no_grad()
+    def ask(batch: Any) -> Tensor:
         outputs = [scores_of(m, batch) for m in models]
-        widths = [y.shape[-1] for y in outputs] if heads == "each" else [outputs[0].shape[-1]]
+        widths[:] = [y.shape[-1] for y in outputs] if heads == "each" else [outputs[0].shape[-1]]
         if heads == "each":
-            parts.append(torch.cat(outputs, -1).cpu())
-        else:
-            parts.append(torch.stack([s * y for s, y in zip(shares, outputs, strict=True)]).sum(0).cpu())
+            return torch.cat(outputs, -1).cpu()
+        return torch.stack([s * y for s, y in zip(shares, outputs, strict=True)]).sum(0).cpu()
+
+    outputs = torch.cat([ask(batch) for batch, _ in Batches(inputs)])
     if min(widths) < 2:
         raise DataError(
             "the networks have a single output, which is no class score",
             so="how far two of them differ cannot be told by their softmax",
             do="leave out calibrate, epochs and align by loss",
         )
-    return Teachers(torch.cat(parts), tuple(widths))
+    return Teachers(outputs, tuple(widths), ask)
 
 
 def distilled(
@@ -68,31 +81,76 @@ def distilled(
     inputs: Any,
     *,
     epochs: int,
-    learning_rate: float = 1e-3,
+    learning_rate: float = 3e-4,
+    augment: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> nn.Module:
-    """A copy of `model` that was trained for `epochs` passes over the inputs."""
+    """A copy of `model` that was trained for `epochs` passes over the inputs; augment: which are images."""
     student = copy.deepcopy(model).eval()
     for parameter in student.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
-    count = count_rows(inputs)
     generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(count_rows(inputs), generator=generator)
+    held, learned = order[: len(order) // LEFT_OUT], order[len(order) // LEFT_OUT :]
     optimizer = torch.optim.Adam(student.parameters(), lr=learning_rate)
-    steps = max(1, epochs * math.ceil(count / BATCH))
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    once = math.ceil(len(learned) / BATCH)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_rate, once, max(1, epochs * once)))
+    best, kept = _error(student, taught, inputs, held), copy.deepcopy(student.state_dict())
     for epoch in range(epochs):
-        for chosen in torch.randperm(count, generator=generator).split(BATCH):
+        for chosen in learned[torch.randperm(len(learned), generator=generator)].split(BATCH):
             optimizer.zero_grad()
-            taught.divergence(chosen, scores_of(student, rows_of(inputs, chosen))).backward()
+            batch, wanted = rows_of(inputs, chosen), taught.outputs[chosen]
+            if augment:
+                batch = jittered(batch, generator)
+                wanted = taught.ask(batch)
+            taught.apart(wanted, scores_of(student, batch)).backward()
             optimizer.step()
             schedule.step()
+        if (now := _error(student, taught, inputs, held)) <= best:
+            best, kept = now, copy.deepcopy(student.state_dict())
         if progress is not None:
             progress(epoch + 1, epochs, "epochs")
+    student.load_state_dict(kept)
     student.zero_grad()
     for old, new in zip(model.parameters(), student.parameters(), strict=True):
         new.requires_grad_(old.requires_grad)
     return student
+
+
+@torch.no_grad()
+def _error(model: nn.Module, taught: Teachers, inputs: Any, held: Tensor) -> float:
+    """Mean divergence over the inputs that were left out; too few to leave any out: the last pass is best."""
+    parts = [(len(c), float(taught.divergence(c, scores_of(model, rows_of(inputs, c)))))
+             for c in held.split(BATCH) if len(c)]  # fmt: skip
+    found = sum(n * each for n, each in parts) / max(1, len(held)) if parts else -math.inf
+    return math.inf if math.isnan(found) else found
+
+
+def _rate(warm: int, steps: int, step: int) -> float:
+    """Rises over the first steps, then half a cosine."""
+    if step < warm:
+        return (step + 1) / warm
+    return 0.5 + 0.5 * math.cos(math.pi * (step - warm) / max(1, steps - warm))
+
+
+def jittered(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Half of the images mirrored, each shifted by up to an eighth of its sides; zeros come in.
+
+    >>> x = torch.arange(4.0).reshape(1, 1, 2, 2)  # too small to be shifted
+    >>> sorted(jittered(x, torch.Generator().manual_seed(0)).flatten().tolist())
+    [0.0, 1.0, 2.0, 3.0]
+    """
+    n, _, high, wide = images.shape
+    down, across = high // SHIFT, wide // SHIFT
+    padded = F.pad(images, (across, across, down, down))
+    top = torch.randint(2 * down + 1, (n, 1), generator=generator) + torch.arange(high)
+    left = torch.randint(2 * across + 1, (n, 1), generator=generator) + torch.arange(wide)
+    mirrored = torch.rand(n, 1, generator=generator) < 0.5
+    left = torch.where(mirrored, left.flip(1), left)
+    rows, columns = top.to(images.device), left.to(images.device)
+    each = torch.arange(n, device=images.device)
+    return padded.movedim(1, -1)[each[:, None, None], rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
 
 
 def scores_of(model: nn.Module, inputs: Any) -> Tensor:

@@ -116,8 +116,7 @@ class Layerwise:
         matrix, sums = one_sided(fit + left_out, parts, before, ridge, centred=free)
         if chain.norm is not None and chain.beside is None:
             matrix = (1 - SPREAD) * matrix + SPREAD * sums.spread_out(matrix)
-        weight = self._weight(layer.weight)
-        weight.copy_(matrix.reshape(weight.shape))
+        layer.put(matrix, self._weight(layer.weight))
         if layer.bias is not None:
             shift = sums.shift(matrix)  # which a norm takes away again
             self._weight(layer.bias).copy_(shift if chain.norm is None else torch.zeros_like(shift))

@@ -21,12 +21,12 @@ from intertwine.aligning._align import By, GroupName
 from intertwine.aligning._repair import Repair
 from intertwine.checks import checked
 from intertwine.combining._by_loss import STEPS, learn_elements
+from intertwine.combining._folded import fold_all
 from intertwine.combining._layerwise import solved
 from intertwine.combining._together import By as AllBy
 from intertwine.combining._together import align_all
 from intertwine.data.batches import Batches, arguments
 from intertwine.errors import InputError
-from intertwine.merging import fold as fold_norms
 from intertwine.merging.repair import norms_of
 from intertwine.orbit.same_graph import assert_same_ops, exported
 from intertwine.progress import Progress, counted
@@ -46,7 +46,7 @@ def interpolate(
     by: PathBy = "activations",
     repair: Repair = "none",
     stages: bool = False,
-    fold: bool = False,
+    fold: bool | None = None,
     points: int = 11,
     inputs: Any = None,
     kwargs: Mapping[str, Any] | None = None,
@@ -58,9 +58,10 @@ def interpolate(
 
     align: also after aligning by permutations and by the whole group. stages: instead, a curve after each
     stage of `combine`: as they are, aligned, statistics reset, rescaled, layers solved for by least squares;
-    `by` may then be "loss", and `fold` rotates the stream of pre-norm networks. train_data: what channels are
-    compared and statistics repaired on (default: `data`). inputs, kwargs: an example for one call (default:
-    the first batch); symmetry: that of the models, if it is known. The caller's models are not touched.
+    `by` may then be "loss", and `fold` rotates the stream of pre-norm networks (default: where it can).
+    train_data: what channels are compared and statistics repaired on (default: `data`). inputs, kwargs: an
+    example for one call (default: the first batch); symmetry: that of the models, if it is known. The
+    caller's models are not touched.
 
     >>> import torch
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -120,7 +121,7 @@ class _Path:
                 moved[1:] = [_aligned(first, m, symmetry, by, way, self.train, seed) for m in others]
             self._walk(way, moved, repair)
 
-    def stages(self, by: PathBy, fold: bool, symmetry: Symmetry | None, seed: int) -> None:
+    def stages(self, by: PathBy, fold: bool | None, symmetry: Symmetry | None, seed: int) -> None:
         """What every stage of combining does to the line."""
         if by == "both":
             raise InputError("combine aligns by weights, activations or loss, not by both")
@@ -128,10 +129,10 @@ class _Path:
         if not norms_of(self.models[0]):
             repairs.remove("reset")
         self._count(1 + len(repairs))
-        models = [fold_norms(m, *self.call) for m in self.models] if fold else self.models
+        folding, models = fold_all(self.models, self.call, fold)
         self._walk("none", models, "none")
         inputs = Batches(self.train, limit=None).whole()[0]
-        symmetry = None if fold else symmetry
+        symmetry = symmetry if folding is None else None
         moved = align_models(models, inputs, by, symmetry or trace(models[0], *self.call), seed=seed)
         for repair in repairs:
             mixer = SolvedMixer(moved, inputs, seed) if repair == "least-squares" else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from intertwine.merging.folding import Folding
 from intertwine.results import Result, Table
 from intertwine.symmetry import Element
 
@@ -39,7 +40,9 @@ class CombineStage:
 class Combination(Result):
     """model: the combined network. elements: what brought each network onto the first, or None where nothing
     had to move. stages: the networks, then the combined one as it came about; the last is `model`. heads:
-    whether there is one output for all networks, or each keeps its own."""
+    whether there is one output for all networks, or each keeps its own. folding: how the norms of `model`
+    were rewritten, if it is not of the architecture that was given. Where norms were folded on the way,
+    elements are those of the folded networks."""
 
     model: nn.Module
     elements: tuple[Element | None, ...]
@@ -52,6 +55,7 @@ class Combination(Result):
     seconds: float
     heads: str = "one"
     notes: tuple[str, ...] = ()
+    folding: Folding | None = None
 
     @property
     def before(self) -> tuple[CombineStage, ...]:
@@ -97,6 +101,11 @@ class Combination(Result):
         from intertwine.zoo import save_weights
 
         return save_weights(self.model, path)
+
+    def details(self, input: str | None = None) -> dict[str, Any]:
+        """What is kept with a saved model, so that it can be built again. input: the shape of its example."""
+        folding = None if self.folding is None else self.folding.to_dict()
+        return {"input": input, "method": self.how, "folding": folding}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `intertwine combine --json` prints it."""

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from intertwine.rules.registry import facts
 
-PRODUCT = (1, 2, 1)  # weight, bias, and the dimension of the weight that is summed over
+LINEAR = (1, 2, 1)  # weight, bias, and the dimension of the weight that is summed over
+TRANSPOSED = (2, 0, -2)  # bias + x @ weight, as the linear layers of GPT-2 are written
 WINDOWS = 2  # most dimensions of a convolution's window
 
 
@@ -27,21 +28,23 @@ class SolvableLayer:
     spatial: int
     groups: int
     settings: dict[str, Any]
+    transposed: bool = False
 
     @property
     def source(self) -> fx.Node:
         """What it reads."""
-        return self.node.args[0]  # type: ignore[return-value]
+        return self.node.args[1 if self.transposed else 0]  # type: ignore[return-value]
 
     @property
     def weight(self) -> fx.Node:
         """The placeholder of its weight."""
-        return self.node.args[1]  # type: ignore[return-value]
+        return self.node.args[2 if self.transposed else 1]  # type: ignore[return-value]
 
     @property
     def bias(self) -> fx.Node | None:
         """The placeholder of its bias."""
-        found = self.node.args[2] if len(self.node.args) > 2 else None
+        at = 0 if self.transposed else 2
+        found = self.node.args[at] if len(self.node.args) > at else None
         return found if isinstance(found, fx.Node) else None
 
     def count(self, out: Tensor) -> int:
@@ -87,13 +90,24 @@ class SolvableLayer:
 
     def matrix(self, weight: Tensor) -> Tensor:
         """(groups, outputs of a group, inputs of a group)."""
+        weight = weight.mT if self.transposed else weight
         return weight.reshape(self.groups, weight.shape[0] // self.groups, -1)
+
+    def put(self, matrix: Tensor, weight: Tensor) -> None:
+        """Write a matrix into the weight that it is the matrix of."""
+        weight.copy_(matrix[0].mT if self.transposed else matrix.reshape(weight.shape))
 
 
 def find_layer(node: fx.Node, weights: Any) -> SolvableLayer | None:
     """The layer of a node whose weight is its own; None where it is not such a layer."""
-    if facts(node).product != PRODUCT or len(node.args) < 2:
+    product = facts(node).product
+    if product not in (LINEAR, TRANSPOSED) or len(node.args) < 2:
         return None
+    if product == TRANSPOSED:
+        bias, _, table = (*node.args, None)[:3]
+        plain = all(isinstance(n, fx.Node) and n.name in weights and len(n.users) == 1 for n in (bias, table))
+        flat = plain and table.meta["val"].dim() == 2 and bias.meta["val"].dim() == 1  # type: ignore[union-attr]
+        return SolvableLayer(node, 0, 1, {}, transposed=True) if flat and not node.kwargs else None
     weight = node.args[1]
     if not isinstance(weight, fx.Node) or weight.name not in weights or len(weight.users) != 1:
         return None
