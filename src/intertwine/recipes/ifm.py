@@ -1,4 +1,4 @@
-"""Figures 2 to 7 and Table 2 of Iterative Feature Merging (source 000).
+"""Figures 3, 5a and 6 and Table 2 of Iterative Feature Merging (source 000).
 
 paper: VGG and ResNet on CIFAR-10, 150 epochs of SGD as in its appendix D. quick: the same drawings for VGGs
 of three widths on scikit-learn's digits, trained in seconds. Merging is that of the released code
@@ -18,7 +18,7 @@ import numpy as np
 
 from intertwine.recipes import Outcome, Progress, Reproduction, Setting
 from intertwine.recipes.cifar import load_checkpoint, load_images
-from intertwine.recipes.claims import above, holds, share_interval
+from intertwine.recipes.claims import holds
 from intertwine.recipes.nets import Net, load_net_data, train_net
 from intertwine.recipes.pages import write_outcome
 
@@ -43,12 +43,12 @@ QUICK = (
 
 
 CIFAR = (
-    "One VGG16 that others trained (91.00 % of all test images, the source's 93.51 %), and the first 500 "
+    "One VGG16 that others trained (91.00 % of all test images, the source's 93.51 %), and the first 300 "
     "test images; the source trains VGG11 to VGG19 for 150 epochs and tests on 10,000."
 )
 PAPER = "One seed of each net, trained here by the source's recipe."
 DIFFERS = {"quick": QUICK, "cifar": CIFAR, "paper": PAPER}
-IMAGES = 500  # test images of the preset cifar
+IMAGES = 300  # test images of the preset cifar
 WHY = (
     "The features that the source finds equal come from long training with weight decay, under which "
     "unused channels "
@@ -63,14 +63,28 @@ class Subject:
     net: nn.Module
     symmetry: Symmetry
     score: Callable[[nn.Module], float]
-    tested: int
+    data: Dataset
+
+    @property
+    def tested(self) -> int:
+        """Test inputs."""
+        return len(self.data)
+
+    def hits(self, model: nn.Module) -> np.ndarray:
+        """Which test inputs a net gets right: nets are compared on the same inputs."""
+        import torch
+
+        with torch.no_grad():
+            guesses = torch.cat([model.eval()(part).argmax(1) for part in self.data.images.split(100)])
+        found: np.ndarray = (guesses == self.data.labels).numpy()
+        return found
 
     @classmethod
     def of(cls, net: nn.Module, data: Dataset) -> Subject:
         """A net judged on `data`."""
         from intertwine import trace
 
-        return cls(net, trace(net, data.head(1)), partial(_accuracy_on, data), len(data))
+        return cls(net, trace(net, data.head(1)), partial(_accuracy_on, data), data)
 
     @cached_property
     def accuracy(self) -> float:
@@ -106,79 +120,6 @@ def _accuracy_on(data: Dataset, model: nn.Module) -> float:
 def accuracy_facts(subjects: Mapping[str, Subject]) -> dict[str, Any]:
     """The accuracy of every net before merging."""
     return {f"accuracy of {name}": round(s.accuracy, 4) for name, s in subjects.items()}
-
-
-def distances(name: str, every_layer: bool, folder: Path, setting: Setting, progress: Progress) -> Outcome:
-    """Fig. 2a: distances between the features of the last convolution; Fig. 7: of the first twelve."""
-    from intertwine.merging.experiments import normalized_distances
-    from intertwine.pages.merge_figures import distance_figure
-
-    subjects = load_vggs(setting, folder, progress, one=True)
-    ((label, subject),) = subjects.items()
-    axes = [a.name for a in subject.symmetry.axes if a.mergeable]
-    chosen = axes[:12] if every_layer else axes[-1:]
-    tables = {axis: normalized_distances(subject.net, subject.symmetry, axis) for axis in chosen}
-    rows = []
-    for axis, table in tables.items():
-        pairs = table[np.triu_indices(len(table), 1)]
-        low, middle = float(pairs.min()), float(np.median(pairs))
-        rows.append({"axis": axis, "features": len(table), "smallest": low, "median": middle})
-    smallest = [float(str(r["smallest"])) for r in rows]
-    medians = [float(str(r["median"])) for r in rows]
-    claims = [
-        holds("smallest normalised distance",
-            "The minimum distance between two features is 2e-15" if not every_layer
-              else "Similar results were observed for other layers", ", ".join(f"{v:.1e}" for v in smallest),
-              "below 1e-6 (two features equal up to rounding)" + (" at most layers" if every_layer else ""),
-              sum(v < 1e-6 for v in smallest) * 2 > len(smallest), why=WHY),
-        holds("median distance, of the largest", "For most features, the distance between them is "
-              "relatively low",
-              ", ".join(f"{v:.2f}" for v in medians),
-              "below 0.5" + (" at most layers" if every_layer else ""),
-              sum(v < 0.5 for v in medians) * 2 > len(medians)),
-    ]  # fmt: skip
-    figures = {f"{label}, axis {axis}": distance_figure(table, axis) for axis, table in tables.items()}
-    title = "distances between features" + (" of every layer" if every_layer else " of the last convolution")
-    return write_outcome(
-        folder, name, title, figures, setting=setting, tables={"Distances": rows}, claims=claims,
-        differs=DIFFERS[setting.preset],
-    )  # fmt: skip
-
-
-def swaps(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
-    """Fig. 2b: interpolate between a net and itself with equivalent, or with random, features swapped."""
-    from intertwine.merging.experiments import swap_path
-    from intertwine.pages.merge_figures import swap_figure
-
-    subjects = load_vggs(setting, folder, progress, one=True)
-    ((label, subject),) = subjects.items()
-    # A net that is not trained for long has fewer equal features: the smallest beta that swaps some.
-    betas = (0.3, 0.5) if setting.quick else (0.05, 0.1, 0.15)
-    paths = {f"beta {b:g}": swap_path(subject.net, subject.symmetry, subject.score, beta=b) for b in betas}
-    rows = [
-        {"": beta, "swapped": p.swapped, "equivalent": p.equivalent[2], "random": p.random[2]}
-        for beta, p in paths.items()
-    ]
-    first = next(iter(paths.values()))
-    lost = share_interval(subject.accuracy - min(first.equivalent), subject.tested)
-    gap = first.equivalent[2] - first.random[2]
-    error = 1.96 * (2 * subject.accuracy * (1 - subject.accuracy) / subject.tested) ** 0.5
-    claims = [
-        holds(f"accuracy lost along the line at beta {betas[0]:g}, equivalent features", "interpolating "
-              "between "
-              "functionally equivalent features does not affect the performance",
-              f"{100 * lost.value:.1f} points",
-              "at most 2 points", subject.accuracy - min(first.equivalent) <= 0.02, why=WHY),
-        above("accuracy half-way, equivalent minus as many random swaps", "dashed lines below solid ones "
-              "(read off "
-              "the picture)", [100 * (gap - error)], unit=" points"),
-    ]  # fmt: skip
-    return write_outcome(
-        folder, name, "swapping equivalent features",
-        {f"Accuracy of {label} along the line, {subject.tested:,} test inputs": swap_figure(paths)},
-        setting=setting, tables={"Half-way": rows}, facts=accuracy_facts(subjects), claims=claims,
-        differs=DIFFERS[setting.preset],
-    )  # fmt: skip
 
 
 def merge_curves(
@@ -401,22 +342,17 @@ def iteration_times(name: str, folder: Path, setting: Setting, progress: Progres
 
 
 # What a single VGG16 can show: where the source compares nets of several sizes, one says nothing.
-_OF_ONE_VGG = ("ifm-fig2a", "ifm-fig2b", "ifm-fig3a", "ifm-fig5a", "ifm-fig7")
+_OF_ONE_VGG = ("ifm-fig3a", "ifm-fig5a")
 RECIPES = tuple(
     Reproduction(
         name, title, f"source 000, {where}", partial(make, name),
         presets=("quick", "cifar", "paper") if name in _OF_ONE_VGG else ("quick", "paper"),
     )
     for name, title, where, make in (
-        ("ifm-fig2a", "distances between features of the last convolution", "figure 2a",
-         lambda name, *rest: distances(name, False, *rest)),
-        ("ifm-fig2b", "swapping equivalent features", "figure 2b", swaps),
         ("ifm-fig3a", "accuracy against parameters left", "figure 3a", accuracy_curves),
         ("ifm-fig3b", "accuracy against the number of parameters", "figure 3b", sizes),
         ("ifm-fig5a", "feature complexity against depth", "figure 5a", complexity),
         ("ifm-fig6", "a ResNet merged without data", "figure 6", pruning),
-        ("ifm-fig7", "distances between features of every layer", "figure 7",
-         lambda name, *rest: distances(name, True, *rest)),
         ("ifm-table2", "seconds of one round of merging", "table 2", iteration_times),
     )
 )  # fmt: skip

@@ -62,6 +62,7 @@ _TABLE = """
 000 | Definition 2.1 | functionally equivalent features | unit/test_source_theory.py::test_the_defect_of_naturality_is_zero_for_an_isomorphic_net_and_only_for_one |
 000 | Proposition 2.2 | linear mode connectivity implies an isomorphism | | `naturality_defect` says how far a pair is from one; a trained pair with a flat line was not measured
 000 | Figure 2a | distances of the features of the last convolution | ifm-fig2a |
+000 | Section 4.1, ours | does longer training with weight decay make equal features? | ifm-training | our question: the source says that they are equal, not why
 000 | Figure 2b | interpolation to swapped features | ifm-fig2b |
 000 | Theorem 2.3 | several isomorphisms iff two features are equal | unit/test_merge.py::test_automorphisms_are_the_planted_ones unit/test_orbit_stabiliser.py::test_a_generic_model_has_no_automorphism |
 000 | Definition 2.4 | feature complexity | property/test_symmetry.py::test_planted_duplicates_are_automorphisms |
@@ -114,7 +115,7 @@ _TABLE = """
 002 | Figure 9 | Procrustes of ResNet20s | symmetry-fig9 |
 002 | Figure 10 | Procrustes of ResNet18s | symmetry-fig10 |
 002 | Figure 11 | CKA of ResNet18s | symmetry-fig11 |
-002 | Figure 12 | stitching of vision transformers | | ten trained CCTs are needed; `stitch` takes any transformer of the zoo
+002 | Figure 12 | stitching of vision transformers | symmetry-fig12 | a ViT and a modular-addition transformer; ten trained CCTs are not here
 002 | Figure 13 | stitching with alpha chosen | symmetry-fig13 |
 002 | Figure 14 | which alpha is chosen | symmetry-fig14 unit/test_stitch.py::test_an_alpha_that_was_chosen_is_told |
 002 | Figure 15 | penalty against sparsity | symmetry-fig15 |
