@@ -1,4 +1,4 @@
-"""The preset `cifar` on the nets and images that it names: the cheapest recipes, with verdicts decided."""
+"""The preset `cifar` on the nets and images that it names: two recipes by day, all of them at night."""
 
 from __future__ import annotations
 
@@ -60,12 +60,10 @@ def test_every_checkpoint_that_the_preset_names_is_here(shared_data: Path) -> No
 
 OWN_TEST = ("functional-table4.1", "ifm-fig2a")
 ALL = [name for name, recipe in recipes().items() if "cifar" in recipe.presets and name not in OWN_TEST]
-CHEAP = ("functional-fig3.3",)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in CHEAP else pytest.mark.nightly) for n in ALL]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ALL)
 def test_every_recipe_of_the_preset(
     name: str, shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -80,9 +78,6 @@ def test_every_recipe_of_the_preset(
     monkeypatch.setitem(symmetries.INPUTS, "cifar", 12)
     short = replace(longer.PLANS["cifar"], epochs=4, images=32, tested=16)
     monkeypatch.setitem(longer.PLANS, "cifar", short)
-    monkeypatch.setattr(
-        longer, "SETTINGS", ((True, 0.0), (True, 1e-4), (True, 5e-4), (False, 0.0), (False, 5e-4))
-    )
     reproduce(name, shared_data, tmp_path, capsys)
 
 

@@ -159,7 +159,7 @@ _TABLE = """
 003 | Figure 3.7 | the network with a bottleneck | functional-fig3.7 |
 003 | Figure 3.8 | policies with a bottleneck | functional-fig3.8 |
 003 | Table 3.1 | correlations of three experiments | functional-table3.1 |
-003 | Figure 4.1 | two heads on one base, a drawing | functional-table4.1 |
+003 | Figure 4.1 | two heads on one base, a drawing | | nothing to run: a drawing of the nets of table 4.1
 003 | Table 4.1 | same features, opposite functions | functional-table4.1 |
 003 | Appendix, figure 1 | policies: CKA against Spearman | functional-figA1 |
 003 | Appendix, figure 2 | the same with a bottleneck | functional-figA2 |
@@ -169,8 +169,8 @@ _TABLE = """
 004 | Section 3 | plane, grid and epsilon-set | unit/test_explore_plane.py::test_span_is_orthonormal_and_holds_its_points unit/test_explore_plane.py::test_every_grid_point_has_its_own_j |
 004 | Figure 1 | a four-parameter net in a plane | genni-fig1 |
 004 | Figure 2 | the same in space, and its hole | genni-fig2 unit/test_source_theory.py::test_the_hole_of_figure_2b_is_two_units_on_one_side unit/test_source_theory.py::test_betti_numbers_of_known_sets |
-004 | Table 1 | hyperparameters of LeNet | genni-fig4 |
-004 | Table 2 | hyperparameters of the small net | genni-fig1 |
+004 | Table 1 | hyperparameters of LeNet | unit/test_sources_table.py::test_hyperparameters_of_genni_are_those_of_its_tables | what `genni-fig4` to `fig6` run with
+004 | Table 2 | hyperparameters of the small net | unit/test_sources_table.py::test_hyperparameters_of_genni_are_those_of_its_tables | what `genni-fig1` to `fig3` run with
 004 | Figure 3 | UMAP of the small net's class | genni-fig3 |
 004 | Figure 4 | LeNet in a plane | genni-fig4 |
 004 | Figure 5 | LeNet in space | genni-fig5 |
