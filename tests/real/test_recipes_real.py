@@ -25,18 +25,7 @@ from intertwine.recipes import (
 from intertwine.recipes.cifar import CHECKPOINTS, find
 from intertwine.recipes.reproducing import Setting
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(autouse=True)
-def no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
-    from intertwine.errors import MissingExtra
-    from intertwine.pages import png
-
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise MissingExtra("no PNG in this test")
-
-    monkeypatch.setattr(png, "write_png", refuse)
+pytestmark = pytest.mark.usefixtures("one_thread", "no_browser")
 
 
 def reproduce(

@@ -24,6 +24,10 @@ from intertwine.recipes import (
 )
 from intertwine.recipes.claims import Verdict
 
+pytestmark = pytest.mark.usefixtures(
+    "no_browser"
+)  # PNG files are made by a browser, seconds each: tested where figures are
+
 FIGURES = """
     ifm-fig2a ifm-fig2b ifm-fig3a ifm-fig3b ifm-fig4 ifm-fig5a ifm-fig5b ifm-fig6 ifm-fig7 ifm-fig8 ifm-fig9
     ifm-table2 ifm-training
@@ -38,18 +42,6 @@ FIGURES = """
     functional-table3.1 functional-table4.1
     genni-fig1 genni-fig2 genni-fig3 genni-fig4 genni-fig5 genni-fig6
 """.split()
-
-
-@pytest.fixture(autouse=True)
-def no_browser(monkeypatch):
-    """PNG files are made by a browser, seconds each: tested where figures are."""
-    from intertwine.errors import MissingExtra
-    from intertwine.pages import png
-
-    def refuse(*args, **kwargs):
-        raise MissingExtra("no PNG in this test")
-
-    monkeypatch.setattr(png, "write_png", refuse)
 
 
 def reproduce(name, folder, capsys):
