@@ -107,7 +107,8 @@ def swaps(name: str, folder: Path, setting: Setting, progress: Progress) -> Outc
     ]  # fmt: skip
     return write_outcome(
         folder, name, "swapping equivalent features",
-        {f"Accuracy of {label} along the line, {subject.tested:,} test inputs": swap_figure(paths)},
+        {f"Accuracy of {label} along the line, {subject.tested:,} test inputs; 95 % intervals":
+         swap_figure(paths, tested=subject.tested)},
         setting=setting, tables={"Half-way": rows}, facts=accuracy_facts(subjects), claims=claims,
         differs=DIFFERS[setting.preset],
     )  # fmt: skip

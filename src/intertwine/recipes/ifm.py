@@ -149,7 +149,7 @@ def accuracy_curves(name: str, folder: Path, setting: Setting, progress: Progres
 
     subjects = load_vggs(setting, folder, progress)
     curves = merge_curves(subjects, setting.quick)
-    left = shares_left(curves, subjects)
+    left, tested = shares_left(curves, subjects), min(s.tested for s in subjects.values())
     sizes = [sum(p.numel() for p in s.net.parameters()) for s in subjects.values()]
     shares = [left[n] for _, n in sorted(zip(sizes, subjects, strict=True))]
     claims = [
@@ -172,7 +172,8 @@ def accuracy_curves(name: str, folder: Path, setting: Setting, progress: Progres
                   and subjects["VGG16"].accuracy - near.score <= 0.03, why=WHY)
         )  # fmt: skip
     return write_outcome(
-        folder, name, "accuracy against parameters left", {"Each dot is a beta": curve_figure(curves)},
+        folder, name, "accuracy against parameters left",
+        {f"Each dot is a beta; 95 % intervals, {tested:,} test inputs": curve_figure(curves, tested=tested)},
         setting=setting, tables={"Points": curve_rows(curves)}, facts=accuracy_facts(subjects), claims=claims,
         differs=DIFFERS[setting.preset],
     )  # fmt: skip
@@ -296,7 +297,8 @@ def pruning(name: str, folder: Path, setting: Setting, progress: Progress) -> Ou
     differs = "INN, the other method of the source's figure, is not part of this package."
     return write_outcome(
         folder, name, "a ResNet merged without data",
-        {f"Accuracy against parameters left, {subject.tested:,} test inputs": curve_figure(curves)},
+        {f"Accuracy against parameters left, {subject.tested:,} test inputs; 95 % intervals":
+         curve_figure(curves, tested=subject.tested)},
         setting=setting, tables={"Points": curve_rows(curves)}, facts=accuracy_facts(subjects), claims=claims,
         differs=f"{differs} {QUICK if quick else PAPER}",
     )  # fmt: skip
