@@ -132,7 +132,8 @@ def matrices(name: str, folder: Path, setting: Setting, progress: Progress) -> O
     figures, same, other = {}, [], []
     for data in sets:
         grid = similarity_matrix({n: known[data, n] for n in names})
-        figures[f"CKA, tested on {data}"] = heat_map(grid, names, names, row_title="net", column_title="net")
+        shown = f"CKA, tested on {data}, {len(known[data, names[0]]):,} inputs"
+        figures[shown] = heat_map(grid, names, names, row_title="net", column_title="net", value_title="CKA")
         task = np.array([n.split("_")[0] for n in names])
         trained = np.outer(task != "random", task != "random") & ~np.eye(len(names), dtype=bool)
         together = task[:, None] == task[None, :]

@@ -96,11 +96,12 @@ def cifar_world(setting: Setting) -> World:
     """ResNets of two depths on CIFAR-10 and on CIFAR-100, untrained ones, and images of three data sets."""
     nets: dict[str, nn.Module] = {}
     normalize: dict[str, str] = {}
-    for depth in (20, 32):
-        for data, task in (("cifar10", "CIFAR-10"), ("cifar100", "CIFAR-100")):
+    for data, task in (("cifar10", "CIFAR-10"), ("cifar100", "CIFAR-100")):
+        for depth in (20, 32):
             name = f"resnet{depth}-{data}-c"
             nets[f"{task}_{depth}"] = load_checkpoint(setting, name)
             normalize[f"{task}_{depth}"] = CHECKPOINTS[name].normalize
+    for depth in (20, 32):
         nets[f"random_{depth}"] = build_untrained(f"resnet{depth}-cifar10-c", seed=depth).eval()
         normalize[f"random_{depth}"] = normalize[f"CIFAR-10_{depth}"]
     names = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "Tiny ImageNet": "tiny-imagenet"}
