@@ -14,13 +14,16 @@ from intertwine.cli import main
 from intertwine.recipes import (
     Setting,
     find_recipe,
+    functional,
     godfrey,
     ifm,
     imagenet,
     longer,
+    paths,
     recipes,
     stitchings,
     symmetries,
+    worlds,
 )
 from intertwine.recipes.claims import Verdict
 
@@ -184,6 +187,25 @@ def test_a_resnet_merged_on_the_same_axes(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(ifm, "QUICK_BETAS", (0.3, 0.6))
     found = reproduce("ifm-fig6", tmp_path, capsys)
     assert found["claims"][0]["here"].count("all axes") == 2
+
+
+@pytest.mark.parametrize(
+    "figure", ["3.3", *(pytest.param(f"3.{k}", marks=pytest.mark.nightly) for k in (1, 2, 4, 5))]
+)
+def test_every_figure_of_representation_and_function(figure, tmp_path, capsys, monkeypatch):
+    small = replace(worlds.DIGITS, options={"width": 4}, epochs=1)
+    monkeypatch.setattr(worlds, "DIGITS", small)
+    nets = tuple(replace(small, options={"width": width}) for width in (2, 4))
+    monkeypatch.setattr(functional, "QUICK_NETS", nets)
+    monkeypatch.setattr(paths, "QUICK_EPOCHS", (0, 1, 2, 3, 4))
+    assert reproduce(f"functional-fig{figure}", tmp_path, capsys)["verdict"] != "not run"
+
+
+@pytest.mark.nightly
+def test_seconds_of_a_round(tmp_path, capsys, monkeypatch):
+    """One net has no order."""
+    monkeypatch.setattr(ifm, "QUICK_TIMED", ("vgg13",))
+    assert reproduce("ifm-table2", tmp_path, capsys)["verdict"] == "not run"
 
 
 def test_six_trainings_and_how_near_their_features_come(tmp_path, capsys, monkeypatch):

@@ -51,6 +51,7 @@ CIFAR = (
     "the mean over pixels of the last features; every net gets images normalised as in its training."
 )
 DIFFERS = {"quick": QUICK, "cifar": CIFAR, "paper": PAPER}
+QUICK_NETS = tuple(Net("digits-vgg", "digits", "digits", {"width": w}, 8) for w in (4, 8, 16))
 # The nets of CIFAR-10 whose features and outputs are related: three families and several depths.
 RELATED = (*TINY10, *RESNET20, "resnet32-cifar10-c", "resnet56-cifar10-c", "vgg16-cifar10")
 
@@ -167,7 +168,7 @@ def _networks(folder: Path, setting: Setting, progress: Progress) -> Iterator[Ne
         return
     quick = setting.quick
     if quick:
-        kinds = {f"width {w}": Net("digits-vgg", "digits", "digits", {"width": w}, 8) for w in (4, 8, 16)}
+        kinds = {f"width {net.options['width']}": net for net in QUICK_NETS}
     else:
         models = ("vgg11", "vgg13", "vgg16", "resnet18", "resnet34", "mobilenet", "mobilenetv2")
         kinds = {model: Net(model, CIFAR100, "ifm") for model in models}

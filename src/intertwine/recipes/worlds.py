@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 IMAGES = 200  # of each data set in the preset cifar
 SEEDS = (1, 2)
+DIGITS = Net("digits-vgg", "digits", "digits", {}, 15)
 CIFAR100, IMAGENET32, VOC = "torchvision:CIFAR100:data", "parquet:data/imagenet32", "imagefolder:data/voc"
 
 
@@ -48,8 +49,7 @@ def digits_world(folder: Path, progress: Progress) -> World:
     """Nets of two seeds trained on digits and on turned digits, untrained ones, and three test sets."""
     import torch
 
-    net = Net("digits-vgg", "digits", "digits", {}, 15)
-    splits = load_net_data(net)
+    net, splits = DIGITS, load_net_data(DIGITS)
     noise = torch.Generator().manual_seed(0)
     images = {
         "digits": splits.test.images,
