@@ -30,6 +30,7 @@ DIFFERS = (
     "seed, the tolerance a fraction of the figure's epsilon. Components are counted where the source looks."
 )
 QUICK = "Fewer inputs and a coarser grid."
+BATCH = 256  # of both tables of appendix B
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def find_sample(objective: Objective, settings: Settings, dim: int, progress: Pr
     return find_equivalents(
         objective, n=dim + 1, tolerance=settings.tolerance, optimizer=settings.optimizer,
         learning_rate=settings.lr,
-        batch=256, max_steps=settings.max_steps, starts=settings.starts, spread=settings.spread,
+        batch=BATCH, max_steps=settings.max_steps, starts=settings.starts, spread=settings.spread,
         seed=settings.seed, population=None if settings.model == "four" else dim + 1, progress=progress,
     )  # fmt: skip
 
