@@ -536,3 +536,16 @@ known(
     LONG,
     l=L6,
 )
+
+# Statistics that an op writes although neither its schema nor the graph says so.
+known(
+    "instance norm that writes its statistics",
+    """
+    h = F.instance_norm(self.c(x), self.n.running_mean, self.n.running_var, use_input_stats=True)
+    return self.d(torch.tanh(h))
+    """,
+    PIXELS,
+    c="nn.Conv2d(3, 6, 3)",
+    d="nn.Conv2d(6, 4, 2)",
+    n="nn.InstanceNorm2d(6, track_running_stats=True)",
+)

@@ -87,12 +87,20 @@ def batch_norm_training(
     others = [d for d in range(len(x.dims)) if d != 1]
     x = ctx.normalize(x, others, odd=True)
     out = _affine(ctx, x, gain, shift, channelwise=True)
-    mean = ctx.reduce(x, others, keepdim=False)
+    statistics = _statistics(ctx, x)
+    return (out, *statistics, *_stored(ctx, args[:2], statistics))[: len(ctx.shapes)]
+
+
+def _statistics(ctx: Context, x: Value) -> tuple[Value, Value]:
+    """Mean and variance of every channel: a variance is that of the channel negated."""
+    mean = ctx.reduce(x, [d for d in range(len(x.dims)) if d != 1], keepdim=False)
     unsigned = tuple(Factor(f.axes, f.ids, zero_scale(f.ids.shape)) for f in mean.factors)
-    statistics = (mean, replace(mean, factors=unsigned))  # a variance is that of the channel negated
-    pairs = zip(args[:2], statistics, strict=False)
-    stored = [ctx.add(old, new) for old, new in pairs if isinstance(old, Value)]
-    return (out, *statistics, *stored)[: len(ctx.shapes)]
+    return mean, replace(mean, factors=unsigned)
+
+
+def _stored(ctx: Context, before: Sequence[Any], statistics: Sequence[Value]) -> list[Value]:
+    """The running statistics after a step towards those of the batch."""
+    return [ctx.add(old, new) for old, new in zip(before, statistics, strict=True) if isinstance(old, Value)]
 
 
 @rule("layer_norm.default", centres=True, moments=moments.layer_norm)
@@ -153,10 +161,15 @@ def instance_norm(
     eps: float,
     cudnn: bool = False,
 ) -> Value:
-    """Normalise every channel of every sample over its pixels."""
+    """Normalise every channel of every sample over its pixels; running statistics move with the channels.
+
+    Those that are given are written to, which neither its schema nor the graph says.
+    """
     if not use_input_stats and mean is not None and var is not None:
         return batch_norm(ctx, x, gain, shift, mean, var, momentum, eps)[0]
     x = ctx.normalize(x, list(range(2, len(x.dims))), odd=True)
+    if use_input_stats:
+        _stored(ctx, (mean, var), _statistics(ctx, x))
     return _affine(ctx, x, gain, shift, channelwise=True)
 
 
