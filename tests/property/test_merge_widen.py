@@ -21,6 +21,7 @@ from repeats import examples
 # The rescaled case holds the plain one in it; both, where that is cheap.
 CHEAP = ["mlp", "lenet5", "digits-vgg"]
 NETS = ["myrtle-plain", "tiny10", "resnet20", "resnet20-pad", "vit48", "convnext-cifar"]
+ALIKE = ("myrtle-plain", "tiny10")  # chains, as digits-vgg is one: nightly
 # The same blocks in nets of others.
 LARGE = [
     ("torchvision:resnet18", True),
@@ -76,7 +77,14 @@ def check(spec: str, seed: int, rescale: bool, input: str | None = None) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "rescale"), [*((name, False) for name in CHEAP), *((name, True) for name in CHEAP + NETS)]
+    ("name", "rescale"),
+    [
+        *((name, False) for name in CHEAP),
+        *(
+            pytest.param(name, True, marks=pytest.mark.nightly if name in ALIKE else ())
+            for name in CHEAP + NETS
+        ),
+    ],
 )
 def test_zoo(name: str, rescale: bool) -> None:
     check(f"zoo:{name}", 0, rescale)
