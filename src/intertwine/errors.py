@@ -24,6 +24,8 @@ no axis named 'conv9'
 
 from __future__ import annotations
 
+import sys
+
 
 class IntertwineError(Exception):
     """Base of the tree; carries the four parts of a message and an exit code."""
@@ -70,6 +72,26 @@ class Unsupported(IntertwineError):
     """Understood, but not possible here."""
 
     exit_code = 3
+
+
+def unsolvable(error: BaseException) -> Unsupported | None:
+    """What a factorisation that does not exist means; None for any other error.
+
+    >>> import numpy
+    >>> unsolvable(numpy.linalg.LinAlgError("Singular matrix")).exit_code, unsolvable(KeyError())
+    (3, None)
+    """
+    kinds = [
+        vars(sys.modules[name])["LinAlgError"]  # whoever raised one has imported it
+        for name in ("numpy.linalg", "torch.linalg") if name in sys.modules
+    ]  # fmt: skip
+    if not isinstance(error, tuple(kinds)):
+        return None
+    return Unsupported(
+        f"an equation of the weights and inputs has no solution in float64: {str(error).splitlines()[0]}",
+        so="their numbers are too large, too far apart, or not finite",
+        do="look at the largest weights and inputs; rescale them, or normalise the data",
+    )
 
 
 class ExportFailed(Unsupported):

@@ -524,3 +524,15 @@ for name, body in {
         t="nn.Parameter(torch.empty(24, 5))",
         l="nn.Linear(5, 5)",
     )
+
+# Minutes in the solver: every entry that was unbound made labels of its own for the whole joint dimension.
+known(
+    "hundreds of unbound entries",
+    """
+    h = torch.sign(self.l(x)).flatten(0)
+    h = h.unsqueeze(-1).expand(*h.shape, 3).flatten(-2)
+    return torch.stack(h.unbind(0)[1:], 0)
+    """,
+    LONG,
+    l=L6,
+)

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from intertwine.aligning._interpolate import mix
 from intertwine.comparing.collecting import Runner
-from intertwine.data.batches import Batches
+from intertwine.data.batches import Batches, count_rows
+from intertwine.data.evaluation import like_inputs
 from intertwine.orbit.same_graph import modules
 
 
@@ -54,8 +55,7 @@ def check_llfc(
     runners = [first, *(Runner(m, like=first if modules(m) == alike else None) for m in (model_b, mean))]
     sums: dict[str, Tensor] = {}
     count = 0
-    device = next(model_a.parameters()).device
-    for inputs, _ in Batches(data, limit=limit, device=device):
+    for inputs, _ in Batches(data, limit=limit, device=like_inputs(model_a).device):
         values = [runner.run(inputs)[0] for runner in runners]
         for name in values[0]:
             if all(name in v for v in values):
@@ -64,7 +64,7 @@ def check_llfc(
                 error = (m - both).norm(dim=1) / both.norm(dim=1).clamp_min(1e-30)
                 terms = torch.stack([_cosine(m, both).sum(), error.sum(), _cosine(a, b).sum()])
                 sums[name] = sums.get(name, torch.zeros(3, dtype=torch.float64)) + terms
-        count += len(next(iter(values[0].values())))
+        count += count_rows(inputs)
     return tuple(LayerConnectivity(name, *(total / count).tolist()) for name, total in sums.items())
 
 

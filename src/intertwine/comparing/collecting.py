@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 from intertwine.checks import checked
 from intertwine.comparing.features import check_finite
 from intertwine.data.batches import Batches, arguments, count_rows
-from intertwine.errors import DataError, NotFound
+from intertwine.errors import DataError, ModelError, NotFound
 from intertwine.graph.export import export
 from intertwine.graph.record import Recorder
 from intertwine.symmetry import Symmetry
@@ -103,6 +103,8 @@ class Runner:
         args, kwargs = arguments(inputs)
         chosen = [v for v in self.wanted(inputs) if only is None or v.name in set(only)]
         found, output = self._graph(inputs)[1](args, kwargs, [v.node for v in chosen])
+        if not output.dim():
+            raise ModelError("the model's output is one number for all inputs", do="return one an input")
         return {v.name: v.features(found[v.node], WIDEST) for v in chosen}, output
 
     def over(

@@ -22,7 +22,7 @@ from torch.export.graph_signature import OutputKind
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._pytree import tree_leaves
 
-from intertwine.errors import ExportFailed, ModelError
+from intertwine.errors import ExportFailed, ModelError, Unsupported
 from intertwine.foreign import is_signal, kept_process
 from intertwine.graph.example import Example, describe
 from intertwine.reading import parsing
@@ -230,6 +230,10 @@ def eval_copy(model: nn.Module, share: bool = False) -> nn.Module:
 def check_values(model: nn.Module) -> None:
     """`check_model`, for what reads the weights themselves: they are not on the device meta either."""
     check_model(model)
+    if isinstance(model, torch.jit.ScriptModule):
+        raise Unsupported(
+            "a TorchScript module cannot be taken apart", do="give the module that it was made from"
+        )
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         raise ModelError(
             f"{type(model).__name__} is on the device meta and holds no values", do="load its weights first"

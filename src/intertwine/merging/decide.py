@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from intertwine.checks import checked
+from intertwine.data.evaluation import like_inputs
 from intertwine.errors import InputError, WrongKind
 from intertwine.graph.export import check_values, eval_copy
 from intertwine.merging.budget import Sizes, fit_budget
@@ -183,7 +184,7 @@ class Planner:
             writes = None if on == DATA else on == WRITTEN
             made = random_inputs(self.model, self.symmetry, writes=writes)
         else:
-            given = calls(self.data, next(self.model.parameters()))
+            given = calls(self.data, like_inputs(self.model))
             if not given:
                 raise InputError("there are no inputs to measure on", do="give some batches, or none at all")
             made = joined(given)

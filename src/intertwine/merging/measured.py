@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from intertwine.data.evaluation import like_inputs
 from intertwine.graph.export import eval_copy
 from intertwine.merging.contractions import Call, Contraction, Watch, calls, real_rows, storage
 
@@ -54,7 +55,7 @@ def measure(model: nn.Module, data: Iterable[Any]) -> dict[str, Seen]:
     >>> seen["1.weight"].rows, seen["1.weight"].bias, tuple(seen["1.weight"].cov.shape)
     (4, '1.bias', (3, 3))
     """
-    return measure_calls(model, calls(data, next(model.parameters())))
+    return measure_calls(model, calls(data, like_inputs(model)))
 
 
 class Grams:

@@ -17,7 +17,7 @@ from intertwine.data import Evaluation, evaluate
 from intertwine.data.batches import Batches, arguments
 from intertwine.errors import InputError
 from intertwine.graph.example import Example
-from intertwine.graph.export import assert_runs
+from intertwine.graph.export import assert_runs, export
 from intertwine.merging.budget import Sizes
 from intertwine.merging.calibration import DATA
 from intertwine.merging.config_fields import config_key
@@ -34,6 +34,7 @@ from intertwine.merging.storage import flops_of, save_merged
 from intertwine.progress import Progress, counted
 from intertwine.results import Result, Table
 from intertwine.symmetry import Symmetry, trace
+from intertwine.symmetry.tracing import proved
 
 _MAX_DROP_STEPS = 7
 _AS_RELEASED = {"order": "interleaved", "norm": "sum"}
@@ -224,17 +225,17 @@ def merge(
         check_beta(beta)
     if ratio and not given:
         given = {"target_params": 1.0}  # the ratios are the goal
-    example = Example.of(inputs, kwargs)
+    example, claimed = Example.of(inputs, kwargs), symmetry
     if method is None and not paper:
         method = _named_by(parameters) or ("magnitude" if is_large(model.parameters()) else None)
         if method is None and given and beta is None:
-            symmetry = symmetry or trace(model, tuple(example.args), dict(example.kwargs))
-            method = "sequential" if has_attention(symmetry) else None
+            claimed = symmetry or Symmetry(export(model, example.args, example.kwargs))
+            method = "sequential" if has_attention(claimed) else None
             parameters |= {"kinds": CHANNELS} if method and uniform else {}
     options = _options(method, paper, repair, max_ratio, parameters)
     limits = Limits(None, multiple, tuple(ignore), dict(ratio or {}))
     held = limits, uniform, fold, factor
-    job = _Job(model, example, data, train_data, symmetry, options, axes, progress, *held)
+    job = _Job(model, example, data, train_data, symmetry, options, axes, progress, *held, claimed)
     job.finetune = finetune
     return job.measured(job.plan(**given))
 
@@ -303,6 +304,7 @@ class _Job:
         self, model: nn.Module, example: Example, data: Any, train_data: Any,
         symmetry: Symmetry | None, options: Options, axes: Sequence[str] | None, progress: Progress | None,
         limits: Limits, uniform: bool, fold: bool | None = None, factor: bool | None = None,
+        claimed: Symmetry | None = None,
     ) -> None:  # fmt: skip
         self.start = time.perf_counter()
         self.finetune: Callable[[nn.Module], nn.Module] | None = None
@@ -324,10 +326,11 @@ class _Job:
                             for asked, can in zip((fold, factor), could, strict=True))  # fmt: skip
         else:
             fold, factor = bool(fold), bool(factor)
-        self.folding, self.base = rewrite(model, self.call, fold, factor)
+        self.folding, self.base = rewrite(model, self.call, fold, factor, claimed)
         if self.base is not model:
-            symmetry = None
-        symmetry = symmetry or trace(self.base, *self.call)
+            symmetry = claimed = None
+        if symmetry is None:
+            symmetry = trace(self.base, *self.call) if claimed is None else proved(model, claimed, example)
         if uniform:
             known = hasattr(model, "config") and hasattr(type(model), "_from_config")
             mergeable = [a for a in symmetry.axes if a.mergeable]

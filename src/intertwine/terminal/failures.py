@@ -6,8 +6,9 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from itertools import pairwise
 
-from intertwine.errors import InputError, IntertwineError, ModelError
+from intertwine.errors import InputError, IntertwineError, ModelError, unsolvable
 from intertwine.foreign import place_in_user_code, replaced
 from intertwine.text import first_line, shown
 
@@ -40,10 +41,19 @@ def _as_ours(error: BaseException) -> IntertwineError | None:
     if isinstance(error, OSError) and error.strerror:
         named = f"{error.filename}: " if error.filename else ""
         return InputError(f"{named}{error.strerror}")
+    told = unsolvable(error)
+    if told is not None:
+        return told
     place = place_in_user_code(error)
     if place:
         return ModelError(
             f"the model's code failed: {type(error).__name__}: {first_line(error)}", where=place
+        )
+    if _is_of_a_layer(error):
+        return ModelError(
+            f"a layer fails on what it is given: {type(error).__name__}: {first_line(error)}",
+            where=_place(error),
+            do="check that model and data belong together (shapes, precision, vocabulary)",
         )
     changed = replaced()
     if changed:
@@ -61,9 +71,22 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return "can't allocate memory" in text or "out of memory" in text
 
 
+def _is_of_a_layer(error: BaseException) -> bool:
+    """Whether we called a module, and it raised this: its inputs are of a model and data of others."""
+    module = sys.modules.get("torch.nn.modules.module")  # if it was never imported, no layer was called
+    after: traceback.FrameSummary | None = None
+    for before, frame in pairwise(_frames(error)):
+        after = frame if _is_ours(before) else None if _is_ours(frame) else after
+    return after is not None and module is not None and after.filename == module.__file__
+
+
+def _is_ours(frame: traceback.FrameSummary) -> bool:
+    return f"{os.sep}intertwine{os.sep}" in frame.filename
+
+
 def _place(error: BaseException) -> str:
     """The last line of ours that the error passed through, as `merging/plan.py:88`."""
-    ours = [f for f in _frames(error) if f"{os.sep}intertwine{os.sep}" in f.filename]
+    ours = [f for f in _frames(error) if _is_ours(f)]
     last = ours[-1] if ours else next(iter(reversed(list(_frames(error)))), None)
     if last is None:
         return "?"
