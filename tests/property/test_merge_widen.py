@@ -96,17 +96,15 @@ def test_zoo_as_it_is(name: str, rescale: bool) -> None:
     check(f"zoo:{name}", 0, rescale)
 
 
-@pytest.mark.parametrize(
-    ("spec", "rescale"),
-    [pytest.param(*row, marks=() if "mobilenet" in row[0] else pytest.mark.nightly) for row in LARGE],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("spec", "rescale"), LARGE)
 def test_large(spec: str, rescale: bool) -> None:
     if importlib.util.find_spec(spec.split(":")[0]) is None:
         pytest.skip("needs the extra vision")
     check(spec, 0, rescale, input="1x3x224x224" if "vit" in spec else "1x3x64x64")
 
 
-@settings(max_examples=examples(8, 15), deadline=None)
+@settings(max_examples=examples(4, 15), deadline=None)
 @given(
     widths=st.lists(st.integers(2, 7), min_size=2, max_size=4),
     activation=st.sampled_from([nn.ReLU, nn.GELU, nn.Tanh, nn.SiLU, nn.LeakyReLU]),

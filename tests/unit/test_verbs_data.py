@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -38,12 +39,18 @@ FORMS: dict[str, Callable[[], Any]] = {
     "ours": lambda: Dataset("mine", x, y, ("a", "b", "c")),
 }
 EXAMPLE = x[:2]
-SYMMETRY = intertwine.trace(net(), EXAMPLE)
+
+
+@cache
+def symmetry() -> intertwine.Symmetry:
+    """Of the first net, known before it is asked for."""
+    return intertwine.trace(net(), EXAMPLE)
+
 
 # name -> (how it is called with `data`, the models that it is given)
 READERS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "align": (
-        lambda data: intertwine.align(net(), net(1), SYMMETRY, by="activations", data=data, restarts=0),
+        lambda data: intertwine.align(net(), net(1), symmetry(), by="activations", data=data, restarts=0),
         2,
     ),
     "attribute": (lambda data: intertwine.attribute(net(), data, axis="0", beta=0.9, inputs=2), 1),
@@ -65,7 +72,7 @@ READERS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "merge": (lambda data: intertwine.merge(net(), EXAMPLE, target_params=0.7, data=data, repair="data"), 1),
     "merge_betas": (lambda data: intertwine.merge_betas(net(), EXAMPLE, [0.1, 0.5], data=data), 1),
     "plan_merge": (
-        lambda data: intertwine.plan_merge(net(), SYMMETRY, target_params=0.7, repair="data", data=data),
+        lambda data: intertwine.plan_merge(net(), symmetry(), target_params=0.7, repair="data", data=data),
         1,
     ),
     "rotate": (lambda data: intertwine.rotate(net(), data, data, at="0", by="identity", epochs=0), 1),
@@ -110,6 +117,8 @@ def exports(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[float, ...]]:
 def test_every_form_of_data_with_one_export_for_each_model(
     name: str, form: str, exports: Counter[tuple[float, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    symmetry()
+    exports.clear()
     monkeypatch.chdir(tmp_path)
     run, models = READERS[name]
     if form == "batches of dicts" and name in ONE_TENSOR:
