@@ -9,7 +9,6 @@
     │   └── NotFound          a name (axis, layer, measure, zoo entry) that does not exist
     ├── Unsupported           understood, but not possible here    exit code 3
     │   ├── ExportFailed      torch.export cannot trace the model
-    │   ├── UnsupportedOp     no rule for an op (only raised when asked; inference freezes instead)
     │   └── MissingExtra      an optional dependency is not installed
     └── VerificationFailed    a claimed symmetry did not hold      exit code 1
 
@@ -97,10 +96,6 @@ def unsolvable(error: BaseException) -> Unsupported | None:
 
 class ExportFailed(Unsupported):
     """torch.export cannot trace the model."""
-
-
-class UnsupportedOp(Unsupported):
-    """No rule for an op."""
 
 
 class MissingExtra(Unsupported):

@@ -72,10 +72,17 @@ class Runner:
 
     `at`: "layers" (what a reader would call layers: the value after norm, activation or residual sum), "all"
     (every value), or names and patterns such as "layer1.*". symmetry: that of the model, if it is known.
+    like: the runner of a model with the same modules, whose graphs serve.
     """
 
-    def __init__(self, model: nn.Module, at: At = "layers", symmetry: Symmetry | None = None) -> None:
-        self.model, self.at = model, at
+    def __init__(
+        self,
+        model: nn.Module,
+        at: At = "layers",
+        symmetry: Symmetry | None = None,
+        like: Runner | None = None,
+    ) -> None:
+        self.model, self.at, self._like = model, at, like
         self._graphs: dict[tuple[Any, ...], tuple[Symmetry, Recorder]] = {}
         if symmetry is not None:
             recorder = Recorder(symmetry.traced, model)
@@ -114,7 +121,8 @@ class Runner:
         if key not in self._graphs:
             if count_rows(inputs) == 1:  # with one row, what belongs to different inputs cannot be seen
                 args, kwargs = tree_map(lambda x: torch.cat([x, x]), (args, kwargs))
-            symmetry = Symmetry(export(self.model, args, kwargs))
+            like = self._like
+            symmetry = Symmetry(export(self.model, args, kwargs)) if like is None else like._graph(inputs)[0]
             self._graphs[key] = symmetry, Recorder(symmetry.traced, self.model)
         return self._graphs[key]
 

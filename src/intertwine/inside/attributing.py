@@ -212,9 +212,10 @@ class _Look:
             drawn = self.rng.permutation(others)[: len(alone)].tolist()
             if len(drawn) > 1:
                 found.append(mean_of_pairs(correlate(self._members(drawn, best)[1])))
-        if not found:
+        told = [each for each in found if not np.isnan(each)]  # maps that do not vary tell nothing
+        if not told:
             return Agreement(inside, float("nan"), float("nan"))
-        return Agreement(inside, float(np.nanmean(found)), float(np.nanstd(found)))
+        return Agreement(inside, float(np.mean(told)), float(np.std(told)))
 
     def _by_label(self, scores: Tensor) -> dict[str, float]:
         """The mean score of every label, where inputs have labels."""

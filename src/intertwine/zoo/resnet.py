@@ -43,7 +43,8 @@ class BasicBlock(nn.Module):
     projected = staticmethod(projection)
 
     def shortcut(self, x: Tensor) -> Tensor:
-        return x if self.downsample is None else self.downsample(x)
+        out: Tensor = x if self.downsample is None else self.downsample(x)
+        return out
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.activation(self.bn1(self.conv1(x)))
