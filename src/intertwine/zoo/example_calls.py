@@ -42,10 +42,14 @@ def call_of(model: nn.Module, config: Any, find_out: bool = False) -> Call:
         except Exception as error:  # of whatever kind
             refusal = refusal or error
     raise Unsupported(
-        f"hf:{config.model_type} does not run on an example that we make: "
-        + (first_line(refusal) or type(refusal).__name__),
+        f"hf:{config.model_type} does not run on an example that we make: {reason(refusal)}",
         do="write a factory that returns (model, example), and pass path/to/file.py:factory",
     ) from refusal
+
+
+def reason(error: Exception | None) -> str:
+    """The first line of what a model or a config said."""
+    return "nothing fits" if error is None else first_line(error) or type(error).__name__
 
 
 def _calls(model: nn.Module, config: Any) -> list[Call]:
@@ -165,10 +169,10 @@ _EXAMPLES: dict[str, Callable[[Any], list[Tensor]]] = {
     "hidden_states": _embedded,
 }
 _BESIDE: dict[str, Callable[[Any, Mapping[str, Tensor]], list[Tensor]]] = {
-    **{
-        name: lambda config, plain, make=_EXAMPLES[name]: make(config)
-        for name in ("input_ids", "pixel_values", "input_features", "inputs_embeds")
-    },
+    "input_ids": lambda config, plain: _ids(config),
+    "pixel_values": lambda config, plain: _pixels(config),
+    "input_features": lambda config, plain: _spectrum(config),
+    "inputs_embeds": lambda config, plain: _embedded(config),
     "encoder_hidden_states": lambda config, plain: _embedded(config),
     "input_features_mask": _mask,
     "attention_mask": _mask,

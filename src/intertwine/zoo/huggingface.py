@@ -18,10 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import IntertwineError, Unsupported
-from intertwine.text import first_line
 from intertwine.vision_shim import import_transformers, offline
 from intertwine.zoo.building import bounded
-from intertwine.zoo.example_calls import call_of
+from intertwine.zoo.example_calls import call_of, reason
 from intertwine.zoo.small_configs import chosen_sizes, small_configs
 from intertwine.zoo.vision import not_found
 
@@ -92,9 +91,8 @@ def build_hf(name: str) -> Built:
             todo = iter(larger)
     if isinstance(refusal, IntertwineError):
         raise refusal
-    reason = first_line(refusal) or type(refusal).__name__
     raise Unsupported(
-        f"cannot build a small hf:{family} from its default config: {reason}",
+        f"cannot build a small hf:{family} from its default config: {reason(refusal)}",
         do="write a factory and pass path/to/file.py:factory",
     ) from refusal
 
@@ -128,10 +126,10 @@ def keep_predictions(module: nn.Module, args: Any, output: Any) -> Any:
 
 
 def experts_in_batches(model: nn.Module) -> None:
-    """Experts by batched products, as transformers can compute them: the same function, open to float64.
+    """Experts by batched products, as transformers can compute them: the same function, in any precision.
 
-    Its default is a kernel that takes no float64, so nothing could be proved by acting. Every token gathers
-    the weights of its experts, which a large model has no memory for: that keeps its default.
+    Every token gathers the weights of its experts, which a large model has no memory for: that keeps the
+    default kernel, and is proved expert after expert (`KERNELS`).
     """
     if 8 * sum(p.numel() for p in model.parameters()) > _IN_BATCHES:
         return
