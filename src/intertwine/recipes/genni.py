@@ -188,7 +188,8 @@ def _claims(
     largest = found.largest / size if size else 0.0
     ratio = measured["epsilon / variance of outputs"]
     why = f"epsilon is {ratio:.3g} times the variance of the outputs; below 1 it tells functions apart."
-    text = f"{found.components} components, the largest with {largest:.0%} of {size:,} points"
+    text = f"{found.components} components, the largest with {largest:.0%} of {size:,} points; epsilon is "
+    text += f"{ratio:.3g} times the variance of the outputs"
     claims = [
         holds(f"{where}: components of the epsilon-set", "there is a connected region with low loss"
               if name[-1] in "14" else "the region remains connected", text, "the largest has 90 % of the "

@@ -167,7 +167,7 @@ _TABLE = """
 004 | Section 2, orbit | the class as an orbit; isotropy of a parameter | unit/test_source_theory.py::test_isotropy_is_what_leaves_a_parameter_as_it_is unit/test_explore_quotient.py::test_each_part_of_the_group_is_divided_out |
 004 | Algorithm 1 | the search for equivalent parameters | unit/test_explore_search.py::test_found_points_satisfy_the_exact_invariants |
 004 | Section 3 | plane, grid and epsilon-set | unit/test_explore_plane.py::test_span_is_orthonormal_and_holds_its_points unit/test_explore_plane.py::test_every_grid_point_has_its_own_j |
-004 | Figure 1 | a four-parameter net in a plane | genni-fig1 |
+004 | Figure 1 | a four-parameter net in a plane | genni-fig1 | its epsilon lies above the variance of the outputs, so that the set holds constant functions too
 004 | Figure 2 | the same in space, and its hole | genni-fig2 unit/test_source_theory.py::test_the_hole_of_figure_2b_is_two_units_on_one_side unit/test_source_theory.py::test_betti_numbers_of_known_sets |
 004 | Table 1 | hyperparameters of LeNet | unit/test_sources_table.py::test_hyperparameters_of_genni_are_those_of_its_tables | what `genni-fig4` to `fig6` run with
 004 | Table 2 | hyperparameters of the small net | unit/test_sources_table.py::test_hyperparameters_of_genni_are_those_of_its_tables | what `genni-fig1` to `fig3` run with
