@@ -549,3 +549,13 @@ known(
     d="nn.Conv2d(6, 4, 2)",
     n="nn.InstanceNorm2d(6, track_running_stats=True)",
 )
+
+known(
+    "copies lie elsewhere among the positions from the third row on",
+    "h = self.e(x); h = h[h.shape[0] // 2 :].repeat_interleave(2, 1).cummin(2).values; "
+    "h = h.transpose(2, 0).reshape(h.shape); return self.o((h.transpose(-1, -2) @ h).flatten(1))",
+    ((1, 3), (3, 2), (2, 5), (4, 3), (5, 4)),
+    8,
+    e="nn.Embedding(8, 4)",
+    o="nn.Linear(16, 3)",
+)

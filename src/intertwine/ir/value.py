@@ -247,7 +247,13 @@ def reshape(ledger: Ledger, value: Value, shape: Sequence[int]) -> Value:
                 new = [a for d in value.dims for a in d if a not in before]
                 queue[:2] = new
         dims.append(tuple(group))
+    # Where copies lie among positions depends on the sizes as much as where channels are cut.
+    ledger.cuts += any(_copies_among_positions(group, value.covered()) for group in dims)
     return value.with_dims(dims).merged()
+
+
+def _copies_among_positions(group: Sequence[Axis], covered: set[Axis]) -> bool:
+    return any(a.wild for a in group) and any(not a.wild and a not in covered for a in group)
 
 
 def single(ledger: Ledger, value: Value, dim: int) -> Value:
