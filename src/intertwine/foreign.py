@@ -69,6 +69,8 @@ def place_in_user_code(error: BaseException) -> str:
 def kept_process() -> Iterator[None]:
     """The working directory, the limit of recursion, warnings and torch's defaults are afterwards as before.
 
+    Places where modules are found may be added, but not taken away.
+
     >>> import torch
     >>> with kept_process():
     ...     torch.set_default_dtype(torch.float16)
@@ -78,6 +80,7 @@ def kept_process() -> Iterator[None]:
     import torch
 
     folder, depth = _folder(), sys.getrecursionlimit()
+    places, known = sys.path, list(sys.path)
     dtype, device, gradients = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
     inference = torch.is_inference_mode_enabled()
     strict = _strictness()
@@ -89,6 +92,9 @@ def kept_process() -> Iterator[None]:
             with suppress(OSError):  # it was removed
                 os.chdir(folder)
         sys.setrecursionlimit(depth)
+        found = sys.path if isinstance(sys.path, list) else known
+        sys.path = places  # it may add places, but we go on importing from ours
+        places[:] = [*found, *(place for place in known if place not in found)]
         torch.set_default_dtype(dtype)
         if torch.get_default_device() != device:
             torch.set_default_device(None if device.type == "cpu" else device)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 HEAD = """
-import os, sys, threading, warnings, torch
+import builtins, os, sys, threading, warnings, torch
 from torch import nn
 x = torch.ones(2, 3)
 def net(): return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -84,6 +84,8 @@ class Nothing(Base):
 def nothing(): return Nothing(), x
 def fails(*args, **kwargs): raise RuntimeError("mine")
 def none(*args, **kwargs): return None
+def an_instance(): builtins.isinstance = lambda *args: True; return net(), x
+def no_print(): builtins.print = None; builtins.len = fails; return net(), x
 def a_generator(): torch.Generator = none; return net(), x
 class Replaces(Base):
     def before(self): torch.arange = torch.empty = torch.zeros = none
@@ -112,6 +114,8 @@ def no_streams(): sys.stdout = sys.stderr = None; return net(), x
 def shallow(): sys.setrecursionlimit(90); return net(), x
 def strict(): warnings.simplefilter("error"); return net(), x
 def no_words_given(): sys.argv = []; return net(), x
+def no_places(): sys.path.clear(); return net(), x
+def loud(): warnings.warn("\\x1b[31m"); return net(), x
 class Dies(Base):
     def __del__(self): raise ValueError("in __del__")
 def dies(): Dies(); return net(), x

@@ -10,6 +10,7 @@ import io
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -69,19 +70,24 @@ def guarded_streams() -> Iterator[None]:
 
 @contextmanager
 def failing_in_a_line() -> Iterator[None]:
-    """What fails where nobody can catch it (a thread, a `__del__`) takes a line, no traceback."""
+    """What fails where nobody can catch it (a thread, a `__del__`) takes a line, no traceback.
+
+    Warnings are escaped too: they quote names and sources of others.
+    """
 
     def tell(what: str, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, SystemExit):
             print(shown(f"{what}: {type(error).__name__}: {first_line(error)}"), file=sys.stderr)
 
-    before = threading.excepthook, sys.unraisablehook
+    before, plain = (threading.excepthook, sys.unraisablehook), warnings.formatwarning
     threading.excepthook = lambda args: tell("in a thread", args.exc_value)
     sys.unraisablehook = lambda args: tell("ignored", args.exc_value)
+    warnings.formatwarning = lambda *args, **kwargs: shown(plain(*args, **kwargs))
     try:
         yield
     finally:
         threading.excepthook, sys.unraisablehook = before
+        warnings.formatwarning = plain
 
 
 @contextmanager
