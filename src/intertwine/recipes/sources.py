@@ -150,7 +150,7 @@ _TABLE = """
 003 | 2.3 | projection-weighted CCA | unit/test_similarity_measures.py::test_pwcca_is_the_formula_of_the_paper |
 003 | 2.4 | linear CKA | unit/test_similarity_measures.py::test_cka_from_kernels_is_cka_from_moments |
 003 | 2.4, identity | CCA as CKA of whitened features | unit/test_source_theory.py::test_r2_cca_is_cka_of_whitened_features |
-003 | Figure 3.1 | an SVM tells nets and data sets apart | functional-fig3.1 |
+003 | Figure 3.1 | an SVM tells nets and data sets apart | functional-fig3.1 | nets are confused too; our guess: means over pixels tell less of their net than all pixels do
 003 | Figure 3.2 | t-SNE of features | functional-fig3.2 |
 003 | Figure 3.3 | CKA of nets on three data sets | functional-fig3.3 |
 003 | Figure 3.4 | CKA against outputs | functional-fig3.4 |
