@@ -3,7 +3,7 @@
     python benchmarks/dimension_nets.py 200 [--most 500] [-o docs/measured/dimension-nets.json]
 
 Net k is the same in every run; nets that are in the JSON already are not measured again (`--again A,B` does
-it for those with a direction of one of these kinds, or of such a verdict).
+it for those with a direction of one of these kinds, of such a verdict, or of these numbers).
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
     parser.add_argument("count", type=int)
     parser.add_argument("--most", type=int, default=500, help="weights of a net")
-    parser.add_argument("--again", help="measure nets with one of these verdicts or kinds again: A,B")
+    parser.add_argument("--again", help="measure nets of these verdicts, kinds or numbers again: A,B")
     parser.add_argument("-o", "--out", type=Path, default=Path("docs/measured/dimension-nets.json"))
     args = parser.parse_args()
     known = json.loads(args.out.read_text()) if args.out.exists() else {"nets": {}}
     again = set(args.again.split(",")) if args.again else set()
     for number in range(args.count):
         old = known["nets"].get(str(number))
-        kinds = [old["verdict"], *(d[0] for d in old["directions"])] if old else []
+        kinds = [str(number), old["verdict"], *(d[0] for d in old["directions"])] if old else []
         if old and not again.intersection(kinds):
             continue
         known["nets"][str(number)] = new = measured(number, args.most)

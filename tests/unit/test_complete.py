@@ -167,6 +167,16 @@ CASES = {
         heads(lambda m, q, k, v: (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT).softmax(-1) @ v),
         TOKENS, {"q": "orthogonal", "q/blocks": "permutation", "v": "general linear"},
     ),
+    "lengths of parts": Case(
+        net(lambda m, x: m.last(m.first(x).unflatten(-1, (4, 3)).norm(dim=-1).relu()), first=layer(5, 12),
+            last=layer(4, 2)),
+        ROWS, {"first": "orthogonal", "first/blocks": "permutation"},
+    ),
+    "lengths of parts that cross": Case(
+        net(lambda m, x: m.last(F.normalize(F.normalize(m.first(x).unflatten(-1, (4, 3)), dim=-1).flatten(1)
+            .unflatten(-1, (3, 4)), dim=-1).flatten(1)), first=layer(5, 12), last=layer(12, 2)),
+        ROWS, {},
+    ),
     "cosines": Case(
         net(lambda m, x: F.normalize(m.first(x), dim=-1) @ F.normalize(m.book, dim=-1).T,
             first=layer(5, 6), book=(3, 6)),
