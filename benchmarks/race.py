@@ -12,7 +12,9 @@ The task, in float64, up to three hidden axes a model, spread over the tool's ow
                                 it), then the reading weights of 1 are added to those of 0 and 1 is removed.
                                 If the tool found the right weights, the model runs and computes what it did
                                 before. Axes under a norm over the channels are not asked of either: it sees
-                                how many there are.
+                                how many there are. Nor are those that the tool itself says cannot be made
+                                smaller (`find_rigid`: sizes are written into the forward; Torch-Pruning:
+                                `check_pruning_group`), unless it says so of all.
     rebasin                     the model is aligned to another of the same kind; that must move some weight
                                 and must not change what it computes. Running statistics stay at 0 and 1 for
                                 it, since it leaves them to be measured again.
@@ -66,7 +68,7 @@ TIMM = """
     cpubone_nano efficientvim_m1 crossvit_tiny_240 levit_128s maxvit_pico_rw_256 dpn48b visformer_tiny
     resnest14d resnetv2_18 legacy_seresnet18 skresnet18
 """.split()
-ZOO = "mlp lenet5 digits-vgg resnet20 resnet20-pad tiny10 cct2".split()
+ZOO = "mlp lenet5 digits-vgg resnet20 resnet20-pad tiny10 cct6".split()
 SMALL = "1x3x64x64"  # pixels of what takes images of any size
 
 
@@ -136,6 +138,8 @@ def attempts(names: Sequence[str], one: Callable[[str], float]) -> dict[str, Any
     for name in names:
         try:
             changed = one(name)
+        except Refused:
+            continue
         except Exception as problem:
             tries.append({"axis": name, "ran": False, "exact": False, "why": first_line(problem)[:160]})
         else:
@@ -153,10 +157,13 @@ def race_intertwine(spec: str, shape: str | None) -> dict[str, Any]:
     from intertwine import trace
     from intertwine.merging import apply_merge, plan_merge
     from intertwine.merging.places import find_places
+    from intertwine.merging.rigid import find_rigid
 
     model, example, kwargs = loaded(spec, shape)
     symmetry = trace(model, example, kwargs)
     axes = [a for a in symmetry.axes if a.mergeable]
+    while rigid := find_rigid(model, symmetry, spread(axes), (example, kwargs)):
+        axes = [a for a in axes if a.name not in rigid]
     if not axes:
         raise Refused("no axis can be merged")
 
@@ -172,7 +179,7 @@ def race_intertwine(spec: str, shape: str | None) -> dict[str, Any]:
         plan = plan_merge(planted, symmetry, method="ifm", beta=1e-12, check=False, axes=[escaped])
         small = apply_merge(planted, plan)
         if sum(p.numel() for p in small.parameters()) >= sum(p.numel() for p in model.parameters()):
-            raise Refused("the planted duplicate was not found")
+            raise RuntimeError("the planted duplicate was not found")
         return error(before, ran(small, example, kwargs))
 
     return attempts([a.name for a in spread(axes)], one)
@@ -268,7 +275,7 @@ def race_rebasin(spec: str, shape: str | None) -> dict[str, Any]:
     def one(_: str) -> float:
         PermutationCoordinateDescent(target, model, given).rebasin(max_iterations=3)
         if all(torch.equal(p, old[n]) for n, p in model.named_parameters()):
-            raise Refused("nothing was moved")
+            raise RuntimeError("nothing was moved")
         return error(before, ran(model, example, kwargs))
 
     return attempts(["all"], one)

@@ -67,6 +67,18 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture
+def no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No figure is drawn by a browser: as where kaleido is not installed."""
+    from intertwine.errors import MissingExtra
+    from intertwine.pages import png
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise MissingExtra("no PNG in this test")
+
+    monkeypatch.setattr(png, "write_png", refuse)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real data and checkpoints beside the checkout; tests that need them skip where they are absent."""

@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any, Literal, ParamSpec, TypeVar, get_origin
 
 from intertwine import numbers
-from intertwine.errors import ModelError, WrongKind
+from intertwine.errors import ModelError, WrongKind, unsolvable
 from intertwine.numbers import Real, Whole
 
 P = ParamSpec("P")
@@ -57,7 +57,13 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             test, parameter = tests[name], signature.parameters[name]
             if test is not None and value is not parameter.default:
                 test(value, name, f"the argument {name} of {function.__name__}")
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except (RuntimeError, ValueError) as error:  # of which those of numpy and torch are
+            told = unsolvable(error)
+            if told is None:
+                raise
+            raise told from error
 
     return call
 

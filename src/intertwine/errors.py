@@ -9,7 +9,6 @@
     │   └── NotFound          a name (axis, layer, measure, zoo entry) that does not exist
     ├── Unsupported           understood, but not possible here    exit code 3
     │   ├── ExportFailed      torch.export cannot trace the model
-    │   ├── UnsupportedOp     no rule for an op (only raised when asked; inference freezes instead)
     │   └── MissingExtra      an optional dependency is not installed
     └── VerificationFailed    a claimed symmetry did not hold      exit code 1
 
@@ -24,6 +23,8 @@ no axis named 'conv9'
 """
 
 from __future__ import annotations
+
+import sys
 
 
 class IntertwineError(Exception):
@@ -73,12 +74,28 @@ class Unsupported(IntertwineError):
     exit_code = 3
 
 
+def unsolvable(error: BaseException) -> Unsupported | None:
+    """What a factorisation that does not exist means; None for any other error.
+
+    >>> import numpy
+    >>> unsolvable(numpy.linalg.LinAlgError("Singular matrix")).exit_code, unsolvable(KeyError())
+    (3, None)
+    """
+    kinds = [
+        vars(sys.modules[name])["LinAlgError"]  # whoever raised one has imported it
+        for name in ("numpy.linalg", "torch.linalg") if name in sys.modules
+    ]  # fmt: skip
+    if not isinstance(error, tuple(kinds)):
+        return None
+    return Unsupported(
+        f"an equation of the weights and inputs has no solution in float64: {str(error).splitlines()[0]}",
+        so="their numbers are too large, too far apart, or not finite",
+        do="look at the largest weights and inputs; rescale them, or normalise the data",
+    )
+
+
 class ExportFailed(Unsupported):
     """torch.export cannot trace the model."""
-
-
-class UnsupportedOp(Unsupported):
-    """No rule for an op."""
 
 
 class MissingExtra(Unsupported):

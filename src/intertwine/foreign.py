@@ -80,10 +80,7 @@ def kept_process() -> Iterator[None]:
     folder, depth = _folder(), sys.getrecursionlimit()
     dtype, device, gradients = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
     inference = torch.is_inference_mode_enabled()
-    strict, lenient = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    strict = _strictness()
     try:
         with warnings.catch_warnings():
             yield
@@ -96,9 +93,16 @@ def kept_process() -> Iterator[None]:
         if torch.get_default_device() != device:
             torch.set_default_device(None if device.type == "cpu" else device)
         torch.set_grad_enabled(gradients)
-        torch.use_deterministic_algorithms(strict, warn_only=lenient)
+        if _strictness() != strict:  # asking is free; setting it imports torch's compiler, a second or two
+            torch.use_deterministic_algorithms(strict[0], warn_only=strict[1])
     if torch.is_inference_mode_enabled() != inference:
         raise ModelError("it left torch.inference_mode switched on", do="use it in a with statement")
+
+
+def _strictness() -> tuple[bool, bool]:
+    import torch
+
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
 
 _as_they_were: dict[str, tuple[Any, dict[str, Any]]] = {}  # by name: a module or class, and what it held
@@ -149,6 +153,27 @@ def replaced() -> list[str]:
             if other is not value and callable(value) and not _of_torch(other):
                 found.append(f"{name}.{key}")
     return found
+
+
+def put_back() -> list[str]:
+    """Undo that, for who has only an error left to tell; what it was.
+
+    >>> import builtins
+    >>> with user_code("make()"):
+    ...     builtins.isinstance = lambda *_: True
+    >>> put_back(), isinstance(3, str)
+    (['builtins.isinstance'], False)
+    """
+    found: list[str] = []
+    for name, (owner, held) in _as_they_were.items():  # Python's own first, with which the rest is asked
+        if owner is sys.modules["builtins"]:
+            found = [f"{name}.{key}" for key, value in held.items() if vars(owner).get(key) is not value]
+            vars(owner).update(held)
+    others = replaced()
+    for name in others:
+        owner, _, key = name.rpartition(".")
+        setattr(_as_they_were[owner][0], key, _as_they_were[owner][1][key])
+    return [*found, *others]
 
 
 def _of_torch(value: Any) -> bool:

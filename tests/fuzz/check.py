@@ -7,6 +7,7 @@
     unsupported  torch.export cannot trace the module
     refused      another error of intertwine, although the module runs
     crash        any other exception
+    slow         the run gave it up (`chunk.LIMIT`)
 
 The module runs in float64, at the traced size and at every other size that it takes, both runs after the
 same torch seed.
@@ -33,7 +34,7 @@ from intertwine.symmetry.transform import EVERY_PART
 
 TOLERANCE = 1e-9
 NOISE = 1e-12
-FAILURES = ("wrong", "crash", "refused")
+FAILURES = ("wrong", "crash", "refused", "slow")
 _CAN_SKIP_PROOF = "prove" in inspect.signature(intertwine.trace).parameters
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import gc
 import random
 import re
+import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 
+from .check import Result
 from .fast_export import in_one_pass, install
 from .generate import generate
 from .program import Model
@@ -19,6 +23,30 @@ from .shrink import judge, shrink, signature
 from .table import leave_out
 
 Job = tuple[int, int, int, str]  # seed, first and last program, templates to leave out
+
+
+LIMIT = 60.0  # CPU seconds a program may take; most take a tenth of one
+SHRINKING = 600.0
+
+
+class TooSlow(BaseException):
+    """A program took longer than its limit (no Exception, which a check would call a crash of its own)."""
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """End what runs inside after so many CPU seconds, so that one program never stops a run."""
+
+    def stop(*_: object) -> None:
+        raise TooSlow
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def op_names(text: str) -> list[str]:
@@ -42,8 +70,10 @@ def run_chunk(job: Job) -> dict[str, Any]:
         program = generate(random.Random(f"{seed}-{index}").choice)
         seconds["generate"] += time.process_time() - start
         try:
-            with in_one_pass():
+            with in_one_pass(), at_most(LIMIT):
                 result = judge(program)
+        except TooSlow:
+            result = Result("slow", detail=f"more than {LIMIT:.0f} CPU seconds")
         except Exception as error:  # the fuzzer's own fault
             counts["verdict"][f"fuzzer error {type(error).__name__}"] += 1
             print(f"fuzzer error in program {index}: {error}\n{program.short()}", file=sys.stderr)
@@ -58,8 +88,10 @@ def run_chunk(job: Job) -> dict[str, Any]:
         counts["sizes"][str(result.sizes_run)] += 1
         if result.failed:
             start = time.process_time()
-            with in_one_pass():
-                small, small_result = shrink(program, result)
+            small, small_result = program, result
+            if result.verdict != "slow":
+                with suppress(TooSlow), in_one_pass(), at_most(SHRINKING):
+                    small, small_result = shrink(program, result)
             seconds["shrink"] += time.process_time() - start
             findings.append(
                 {

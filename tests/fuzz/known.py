@@ -524,3 +524,28 @@ for name, body in {
         t="nn.Parameter(torch.empty(24, 5))",
         l="nn.Linear(5, 5)",
     )
+
+# Minutes in the solver: every entry that was unbound made labels of its own for the whole joint dimension.
+known(
+    "hundreds of unbound entries",
+    """
+    h = torch.sign(self.l(x)).flatten(0)
+    h = h.unsqueeze(-1).expand(*h.shape, 3).flatten(-2)
+    return torch.stack(h.unbind(0)[1:], 0)
+    """,
+    LONG,
+    l=L6,
+)
+
+# Statistics that an op writes although neither its schema nor the graph says so.
+known(
+    "instance norm that writes its statistics",
+    """
+    h = F.instance_norm(self.c(x), self.n.running_mean, self.n.running_var, use_input_stats=True)
+    return self.d(torch.tanh(h))
+    """,
+    PIXELS,
+    c="nn.Conv2d(3, 6, 3)",
+    d="nn.Conv2d(6, 4, 2)",
+    n="nn.InstanceNorm2d(6, track_running_stats=True)",
+)

@@ -521,6 +521,7 @@ NORMS = """
     F.instance_norm({a})
     <nn.InstanceNorm1d({a}.shape[1], affine=True)>({a})
     <nn.InstanceNorm2d({a}.shape[1], affine=True)>({a})
+    F.instance_norm({a}, <torch.empty({a}.shape[1])>, <torch.ones({a}.shape[1])>, use_input_stats=True)
     F.local_response_norm({a}, 3)
     {a} * ({a}.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt()
     ({a} - {a}.mean(-1, keepdim=True)) * ({a}.var(-1, keepdim=True) + 1e-5).rsqrt()

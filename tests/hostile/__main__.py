@@ -22,7 +22,7 @@ from hostile_bytes import READERS, fuzz
 from hostile_run import run_command, warm
 from hostile_state import State
 from hostile_surroundings import SURROUNDINGS, UNHEARD
-from hostile_table import FINE, Table
+from hostile_table import FINE, Case, Table
 
 PATIENCE = 300.0  # seconds, for what may only have waited for its turn on a busy machine
 # In all surroundings: what prints, what writes, what fails.
@@ -40,8 +40,17 @@ def share(text: str) -> slice:
 
 def run_commands(folder: Path, args: argparse.Namespace, state: State) -> Iterator[str]:
     """What was wrong with the command lines, one by one."""
-    cases = [case for case in Table(folder / "bad").cases() if args.only in str(case)]
-    for number, case in state.todo("commands", cases, args.share):
+    yield from run_cases("commands", list(Table(folder / "bad").cases()), args, state)
+
+
+def run_odd(folder: Path, args: argparse.Namespace, state: State) -> Iterator[str]:
+    """The same for rare models."""
+    yield from run_cases("odd", Table(folder / "bad").odd_cases(), args, state)
+
+
+def run_cases(part: str, table: list[Case], args: argparse.Namespace, state: State) -> Iterator[str]:
+    cases = [case for case in table if args.only in str(case)]
+    for number, case in state.todo(part, cases, args.share):
         began = time.monotonic()
         trouble = case.trouble()
         if trouble.startswith("hangs"):  # or the machine is busy
@@ -49,7 +58,7 @@ def run_commands(folder: Path, args: argparse.Namespace, state: State) -> Iterat
         if trouble:
             yield f"{case}\n        {trouble}"
         else:
-            state.held("commands", number, len(cases))
+            state.held(part, number, len(cases))
         if time.monotonic() - began > args.slow:
             print(f"    {case} took {time.monotonic() - began:.0f} s", flush=True)
     print(f"{len(cases[args.share])} command lines", flush=True)
@@ -91,7 +100,8 @@ def run_files(folder: Path, args: argparse.Namespace, state: State) -> Iterator[
 
 
 PARTS = {
-    "commands": run_commands, "surroundings": run_surroundings, "calls": run_calls, "files": run_files
+    "commands": run_commands, "odd": run_odd, "surroundings": run_surroundings, "calls": run_calls,
+    "files": run_files,
 }  # fmt: skip
 
 

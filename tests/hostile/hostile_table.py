@@ -16,6 +16,7 @@ from pathlib import Path
 from hostile_code import RIGHT, WRONG, factories, write_code
 from hostile_data import data_specs, grey_png
 from hostile_files import make_files
+from hostile_odd import odd_lines
 from hostile_pretrained import make_concepts, make_pretrained, make_tokenizers
 from hostile_run import SECONDS, run_command
 
@@ -146,6 +147,11 @@ class Table:
         yield from self._read()
         yield from self._folders()
         yield from self._code()
+
+    def odd_cases(self) -> list[Case]:
+        """Rare models by every verb: a table of its own, since each of them works for a second."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return [Case(line, FINE) for line in odd_lines(self.folder)]
 
     def _usage(self, words: tuple[str, ...], parser: argparse.ArgumentParser) -> Iterator[Case]:
         good = self.good(words, parser)

@@ -49,6 +49,17 @@ def test_bad_inputs_end_with_a_message(table: Table) -> None:
     assert sorted(path.name for path in table.folder.iterdir()) == before
 
 
+def test_rare_models_end_with_a_message(table: Table) -> None:
+    """Those of them that once did not; nightly all, by every verb."""
+    known = {
+        "combine": "half", "interpolate": "stored", "stitch": "double", "compare": "one_number",
+        "align": "one_row",
+    }  # fmt: skip
+    cases = [c for c in table.odd_cases() if c.argv[1].endswith(f":{known.get(c.argv[0])}")]
+    assert len(cases) >= len(known)
+    assert not [f"{case}: {trouble}" for case in cases if (trouble := case.trouble())]
+
+
 def test_odd_surroundings_end_with_a_message() -> None:
     """Each with one of four commands in turn; nightly with all."""
     lines = (("zoo", "list", "--json"), ("completion", "zsh"), ("merge", "--nope"), ("activations", "relu"))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.util import find_spec
 from inspect import signature
 from typing import Any
 
 import pytest
 import torch
+from shallow import SHALLOW
 from torch import nn
 
 from intertwine import Report, verify, zoo
+from intertwine.zoo.myrtle import myrtle
 
 # Inputs are smaller than usual where the architecture allows it; the graph is the same.
 TORCHVISION = {
@@ -46,16 +47,13 @@ AGAIN = ("resnet20-cifar100", "resnet32", "resnet34", "vgg13", "vgg19")  # the s
 ZOO = [name for name in zoo.names() if not name.startswith((*BETWEEN, *AGAIN))]
 
 
-# Held elsewhere too: the same blocks in a net of the zoo, or every value of the net in test_model_values.
-NIGHTLY = {
-    "alexnet", "resnet50", "mobilenet_v2", "convmixer_768_32", "mixer_s16_224", "levit_128",
-    "coatnet_nano_rw_224",
-}  # fmt: skip
+# The others are held by shallow nets of the same blocks, by nets of the zoo or by test_model_values.
+BY_DAY = {"squeezenet1_1", "googlenet"}
 
 
 def rows(names: Iterable[str]) -> list[Any]:
-    """Names as cases, those of NIGHTLY marked."""
-    return [pytest.param(name, marks=pytest.mark.nightly if name in NIGHTLY else ()) for name in names]
+    """Names as cases, all but those of BY_DAY marked nightly."""
+    return [pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly) for name in names]
 
 
 def check(spec: str, size: str | None = None) -> Report:
@@ -76,6 +74,8 @@ def hold(spec: str, report: Report) -> Report:
 
 def narrow(name: str) -> nn.Module:
     """A net of the zoo with an eighth of its channels: the graph is the same, float64 runs in a second."""
+    if name == "myrtle-constant":
+        return myrtle((64,) * 4).eval()
     width = signature(zoo.entry(name).factory).parameters.get("width")
     fewer = {} if width is None else {"width": max(8, width.default // 8)}
     return zoo.build(name, **fewer).eval()
@@ -104,13 +104,20 @@ def test_zoo_deep(name: str) -> None:
     assert check(f"zoo:{name}", "1x3x16x16").parameter_coverage >= 0.95
 
 
-@pytest.mark.skipif(find_spec("torchvision") is None, reason="needs torchvision")
+@pytest.mark.parametrize("name", SHALLOW)
+def test_shallow(name: str) -> None:
+    build, size = SHALLOW[name]
+    torch.manual_seed(0)
+    report = verify(build().eval(), torch.randn(1, 3, size, size))
+    rotary = name.startswith("eva02")  # its queries and keys turn in planes, which are no axis
+    assert hold(name, report).parameter_coverage >= (0.85 if rotary else 0.99)
+
+
 @pytest.mark.parametrize("name", rows(TORCHVISION))
 def test_torchvision(name: str) -> None:
     check(f"torchvision:{name}", f"1x3x{TORCHVISION[name]}x{TORCHVISION[name]}")
 
 
-@pytest.mark.skipif(find_spec("timm") is None, reason="needs timm")
 @pytest.mark.parametrize("name", rows(TIMM))
 def test_timm(name: str) -> None:
     check(f"timm:{name}", f"1x3x{TIMM[name]}x{TIMM[name]}")

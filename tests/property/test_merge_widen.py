@@ -21,6 +21,7 @@ from repeats import examples
 # The rescaled case holds the plain one in it; both, where that is cheap.
 CHEAP = ["mlp", "lenet5", "digits-vgg"]
 NETS = ["myrtle-plain", "tiny10", "resnet20", "resnet20-pad", "vit48", "convnext-cifar"]
+ALIKE = ("myrtle-plain", "tiny10")  # chains, as digits-vgg is one: nightly
 # The same blocks in nets of others.
 LARGE = [
     ("torchvision:resnet18", True),
@@ -76,7 +77,14 @@ def check(spec: str, seed: int, rescale: bool, input: str | None = None) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "rescale"), [*((name, False) for name in CHEAP), *((name, True) for name in CHEAP + NETS)]
+    ("name", "rescale"),
+    [
+        *((name, False) for name in CHEAP),
+        *(
+            pytest.param(name, True, marks=pytest.mark.nightly if name in ALIKE else ())
+            for name in CHEAP + NETS
+        ),
+    ],
 )
 def test_zoo(name: str, rescale: bool) -> None:
     check(f"zoo:{name}", 0, rescale)
@@ -88,17 +96,15 @@ def test_zoo_as_it_is(name: str, rescale: bool) -> None:
     check(f"zoo:{name}", 0, rescale)
 
 
-@pytest.mark.parametrize(
-    ("spec", "rescale"),
-    [pytest.param(*row, marks=() if "mobilenet" in row[0] else pytest.mark.nightly) for row in LARGE],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("spec", "rescale"), LARGE)
 def test_large(spec: str, rescale: bool) -> None:
     if importlib.util.find_spec(spec.split(":")[0]) is None:
         pytest.skip("needs the extra vision")
     check(spec, 0, rescale, input="1x3x224x224" if "vit" in spec else "1x3x64x64")
 
 
-@settings(max_examples=examples(8, 15), deadline=None)
+@settings(max_examples=examples(4, 15), deadline=None)
 @given(
     widths=st.lists(st.integers(2, 7), min_size=2, max_size=4),
     activation=st.sampled_from([nn.ReLU, nn.GELU, nn.Tanh, nn.SiLU, nn.LeakyReLU]),

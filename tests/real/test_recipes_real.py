@@ -1,29 +1,31 @@
-"""The preset `cifar` on the nets and images that it names: the cheapest recipes, with verdicts decided."""
+"""The preset `cifar` on the nets and images that it names: two recipes by day, all of them at night."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from intertwine.cli import main
-from intertwine.recipes import existence, recipes
+from intertwine.recipes import (
+    existence,
+    functional,
+    godfrey,
+    ifm,
+    inside,
+    longer,
+    paths,
+    recipes,
+    symmetries,
+    transformers,
+    worlds,
+)
 from intertwine.recipes.cifar import CHECKPOINTS, find
 from intertwine.recipes.reproducing import Setting
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(autouse=True)
-def no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
-    from intertwine.errors import MissingExtra
-    from intertwine.pages import png
-
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise MissingExtra("no PNG in this test")
-
-    monkeypatch.setattr(png, "write_png", refuse)
+pytestmark = pytest.mark.usefixtures("one_thread", "no_browser")
 
 
 def reproduce(
@@ -42,7 +44,30 @@ def reproduce(
 def test_every_checkpoint_that_the_preset_names_is_here(shared_data: Path) -> None:
     setting = Setting("cifar", shared_data, shared_data / "checkpoints")
     assert all(find(setting, f"{name}.safetensors").is_file() for name in CHECKPOINTS)
-    assert sum("cifar" in recipe.presets for recipe in recipes().values()) >= 15
+    assert sum("cifar" in recipe.presets for recipe in recipes().values()) >= 24
+
+
+OWN_TEST = ("functional-table4.1", "ifm-fig2a")
+ALL = [name for name, recipe in recipes().items() if "cifar" in recipe.presets and name not in OWN_TEST]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ALL)
+def test_every_recipe_of_the_preset(
+    name: str, shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """To its end, on a few images: what comes out is not looked at, only that there is a verdict."""
+    for module in (worlds, functional, paths, ifm, transformers):
+        monkeypatch.setattr(module, "IMAGES", 24)
+    monkeypatch.setattr(functional, "RELATED", functional.RELATED[:3])
+    monkeypatch.setitem(inside.IMAGES, "cifar", 60)
+    monkeypatch.setitem(godfrey.IMAGES, "cifar", (24, 24))
+    monkeypatch.setitem(godfrey.NETS, "cifar", 3)
+    monkeypatch.setitem(symmetries.INPUTS, "cifar", 12)
+    short = replace(longer.PLANS["cifar"], epochs=4, images=32, tested=16)
+    monkeypatch.setitem(longer.PLANS, "cifar", short)
+    reproduce(name, shared_data, tmp_path, capsys)
 
 
 def test_cats_and_dogs_with_opposite_functions(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,7 +110,10 @@ def test_the_best_policy_is_optimal_and_a_still_one_poor():
 
 def test_a_killed_training_ends_with_the_same_bits(tmp_path, monkeypatch):
     state = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     whole = agents.train_agent(SMALL, 7, tmp_path / "whole", settings=TINY)
+    assert not list((tmp_path / "temporary").iterdir())  # stable-baselines3 would leave one a run
     assert random.getstate() == state[0] and np.random.get_state()[1].tolist() == state[1]
     assert torch.get_rng_state().equal(state[2])
 

@@ -155,9 +155,3 @@ def test_write_text_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.M
         output.write_text(path, "two")
     assert path.read_text() == "one"
     assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
-
-
-def test_write_json(tmp_path: Path) -> None:
-    assert json.loads(output.write_json(tmp_path / "r.json", {"a": float("nan")}).read_text()) == {"a": None}
-    with pytest.raises(InputError, match="cannot write"):
-        output.write_json(tmp_path / "no" / "r.json", {})

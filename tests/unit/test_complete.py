@@ -165,7 +165,7 @@ CASES = {
     ),
     "norms of queries and keys": Case(
         heads(lambda m, q, k, v: (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT).softmax(-1) @ v),
-        TOKENS, {"q": "permutation", "v": "general linear"},
+        TOKENS, {"q": "orthogonal", "q/blocks": "permutation", "v": "general linear"},
     ),
     "cosines": Case(
         net(lambda m, x: F.normalize(m.first(x), dim=-1) @ F.normalize(m.book, dim=-1).T,
@@ -175,14 +175,14 @@ CASES = {
     "distances to a codebook": Case(
         net(lambda m, x: m.last((-torch.cdist(m.first(x), m.book)).softmax(-1) @ m.book),
             first=layer(5, 6), book=(7, 6), last=layer(6, 2)),
-        ROWS, {"first": "orthogonal", "book": "permutation"},
+        ROWS, {"first": "orthogonal", "book.in": "permutation"},
     ),
     "the nearest entry of a codebook": Case(
         net(nearest, first=layer(5, 6), book=(7, 6), last=layer(6, 2)), ROWS, {"first": "orthogonal"},
     ),
     "norms over one channel": Case(
         lambda: nn.Sequential(nn.Conv2d(3, 4, 1), nn.GroupNorm(4, 4), nn.ReLU(), nn.Conv2d(4, 2, 1)),
-        PIXELS, {"0": "positive monomial"},
+        PIXELS, {"0": "monomial"},
     ),
     "diagonal state spaces": Case(
         net(states, first=layer(5, 4), last=layer(4, 2), decay=(4, 3), write=(4, 3), read=(4, 3)),
@@ -211,8 +211,8 @@ CASES = {
 OPEN = {
     "stream before an RMS norm with gains", "stream before a layer norm", "experts chosen by topk",
     "experts that are modules", "heads with gains", "a contraction written as a sum of products",
-    "grouped linear chains", "memory keys beside the keys", "outer products", "norms of queries and keys",
-    "the nearest entry of a codebook", "norms over one channel", "diagonal state spaces", "axes of width 1",
+    "grouped linear chains", "memory keys beside the keys", "outer products",
+    "the nearest entry of a codebook", "diagonal state spaces", "axes of width 1",
     "determinants",
 }  # fmt: skip
 

@@ -64,7 +64,7 @@ def test_a_known_symmetry_gives_the_floor():
     def swap(generator: torch.Generator) -> Tensor:
         return torch.tensor([-1.0, 1.0, 1.0, 1.0])
 
-    sample = find_equivalents(model, x, 2, optimizer="lbfgs", tolerance=1e-6, symmetry=swap)
+    sample = find_equivalents(model, x, 2, optimizer="lbfgs", tolerance=1e-6, equivalent=swap)
     assert sample.known_symmetry_loss is not None and sample.known_symmetry_loss < 1e-12
 
 

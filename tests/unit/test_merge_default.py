@@ -17,7 +17,7 @@ from intertwine.merging.calibration import random_inputs
 from intertwine.merging.decide import Options, Planner
 from intertwine.merging.limits import Together
 from intertwine.merging.plan import AxisPlan, Merge
-from intertwine.merging.sequential import _Outputs
+from intertwine.merging.sequential import KnownOutputs
 
 
 class Block(nn.Module):
@@ -101,7 +101,7 @@ def test_outputs_of_padding_do_not_count() -> None:
 
     mask = (torch.arange(5) < 3).long().expand(4, 5)
     call: Any = ((torch.randn(4, 5, 3),), {"attention_mask": mask})
-    outputs = _Outputs(Off(0.0, 0.0), call)
+    outputs = KnownOutputs(Off(0.0, 0.0), call)
     assert len(outputs.before) == 12
     assert outputs.error(Off(9.0, 0.0)) == 0.0 < outputs.error(Off(0.0, 0.1))
 

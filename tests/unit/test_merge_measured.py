@@ -113,6 +113,33 @@ def _naive(moments: list[np.ndarray], readers: list[np.ndarray]) -> tuple[list[i
     return order, errors
 
 
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_what_experts_read_is_seen_whichever_way_they_are_computed(one_by_one: bool) -> None:
+    """All matrices in one tensor: picked out for every row, or an expert after the other on its rows."""
+
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = nn.Parameter(torch.randn(4, 6, 3)), nn.Parameter(torch.randn(4, 6, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            chosen = torch.arange(len(x)) % 4
+            if not one_by_one:
+                hidden = torch.bmm(self.up[chosen], x.unsqueeze(-1)).squeeze(-1).relu()
+                return torch.bmm(hidden.unsqueeze(1), self.down[chosen]).squeeze(1)
+            out = torch.zeros_like(x)
+            for k in range(4):
+                out[chosen == k] = nn.functional.linear(x[chosen == k], self.up[k]).relu() @ self.down[k]
+            return out
+
+    torch.manual_seed(0)
+    model, x = Experts().requires_grad_(False), torch.randn(20, 3)
+    hidden = torch.einsum("nhi,ni->nh", model.up[torch.arange(20) % 4], x).relu().double()
+    seen = measure(model, [x])
+    assert (seen["up"].dim, seen["down"].dim, seen["down"].rows) == (2, 1, 20)
+    torch.testing.assert_close(seen["down"].moment, hidden.T @ hidden / 20, rtol=1e-5, atol=1e-6)
+
+
 def test_elimination_in_blocks_is_elimination_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("intertwine.merging.eliminate.BLOCK", 5)
     monkeypatch.setattr("intertwine.merging.eliminate.RIDGE", 1e-12)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from intertwine import load, trace, zoo
+from intertwine import act, load, trace, zoo
 from intertwine.errors import InputError, Unsupported
 from intertwine.merging import MergePlan, apply_merge, fold, merge, plan_merge
 from intertwine.merging.calibration import random_inputs
@@ -166,6 +166,18 @@ def test_all_kinds_under_one_budget_beat_each_alone_and_replay_from_json(net: Ne
             again = MergePlan.from_json(plan.to_json())
             torch.testing.assert_close(apply_merge(model, again)(ids), apply_merge(model, plan)(ids))
     assert errors["all"] == min(errors.values()), errors
+
+
+@pytest.mark.parametrize("data", [True, False])
+def test_another_network_of_the_orbit_is_merged_as_well(data: bool, net: Net) -> None:
+    """Channels in another order, other scales, heads in another basis, the stream turned: as good a merge."""
+    model, ids = fold(net, _ids(2)), _ids()
+    symmetry, whole, errors = _symmetry(model), model(_ids()), []
+    for each in (model, act(model, symmetry.sample(3))):
+        given = [_ids(400)] if data else None
+        plan = plan_merge(each, symmetry, method="sequential", target_params=0.8, data=given)
+        errors.append(float((apply_merge(each, plan)(ids) - whole).square().mean()))
+    assert errors[1] == pytest.approx(errors[0], rel=0.1)
 
 
 def test_refitting_layer_after_layer_is_better_than_the_cut_alone(net: Net) -> None:

@@ -11,15 +11,32 @@ import torch
 from torch import nn
 
 from intertwine.cli import main
-from intertwine.recipes import Setting, find_recipe, godfrey, ifm, imagenet, recipes, stitchings, symmetries
+from intertwine.recipes import (
+    Setting,
+    find_recipe,
+    functional,
+    godfrey,
+    ifm,
+    imagenet,
+    longer,
+    paths,
+    recipes,
+    stitchings,
+    symmetries,
+    worlds,
+)
 from intertwine.recipes.claims import Verdict
+
+pytestmark = pytest.mark.usefixtures(
+    "no_browser"
+)  # PNG files are made by a browser, seconds each: tested where figures are
 
 FIGURES = """
     ifm-fig2a ifm-fig2b ifm-fig3a ifm-fig3b ifm-fig4 ifm-fig5a ifm-fig5b ifm-fig6 ifm-fig7 ifm-fig8 ifm-fig9
-    ifm-table2
+    ifm-table2 ifm-training
     symmetry-fig1 symmetry-fig2 symmetry-fig3 symmetry-fig4 symmetry-fig5 symmetry-fig6 symmetry-fig7
-    symmetry-fig8 symmetry-fig9 symmetry-fig10 symmetry-fig11 symmetry-fig13 symmetry-fig14 symmetry-fig15
-    symmetry-fig16
+    symmetry-fig8 symmetry-fig9 symmetry-fig10 symmetry-fig11 symmetry-fig12 symmetry-fig13 symmetry-fig14
+    symmetry-fig15 symmetry-fig16
     symmetry-fig17
     symmetry-fig18 symmetry-fig19 symmetry-fig20 symmetry-fig21 symmetry-fig22 symmetry-fig23 symmetry-fig24
     symmetry-fig25 symmetry-table1 symmetry-table2 symmetry-table4
@@ -28,18 +45,6 @@ FIGURES = """
     functional-table3.1 functional-table4.1
     genni-fig1 genni-fig2 genni-fig3 genni-fig4 genni-fig5 genni-fig6
 """.split()
-
-
-@pytest.fixture(autouse=True)
-def no_browser(monkeypatch):
-    """PNG files are made by a browser, seconds each: tested where figures are."""
-    from intertwine.errors import MissingExtra
-    from intertwine.pages import png
-
-    def refuse(*args, **kwargs):
-        raise MissingExtra("no PNG in this test")
-
-    monkeypatch.setattr(png, "write_png", refuse)
 
 
 def reproduce(name, folder, capsys):
@@ -118,7 +123,8 @@ def test_published_nets_on_a_folder_of_images(tmp_path, capsys, monkeypatch):
 
 
 def make_small(monkeypatch, model, width, nets=3):
-    net = replace(godfrey.SMALL[model], options={"width": width}, epochs=1)
+    net = godfrey.SMALL[model]
+    net = replace(net, options={**net.options, "width": width}, epochs=1)
     monkeypatch.setitem(godfrey.SMALL, model, net)
     monkeypatch.setitem(godfrey.IMAGES, "quick", (100, 100))
     monkeypatch.setitem(godfrey.NETS, "quick", nets)
@@ -181,6 +187,33 @@ def test_a_resnet_merged_on_the_same_axes(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(ifm, "QUICK_BETAS", (0.3, 0.6))
     found = reproduce("ifm-fig6", tmp_path, capsys)
     assert found["claims"][0]["here"].count("all axes") == 2
+
+
+@pytest.mark.parametrize(
+    "figure", ["3.3", *(pytest.param(f"3.{k}", marks=pytest.mark.nightly) for k in (1, 2, 4, 5))]
+)
+def test_every_figure_of_representation_and_function(figure, tmp_path, capsys, monkeypatch):
+    small = replace(worlds.DIGITS, options={"width": 4}, epochs=1)
+    monkeypatch.setattr(worlds, "DIGITS", small)
+    nets = tuple(replace(small, options={"width": width}) for width in (2, 4))
+    monkeypatch.setattr(functional, "QUICK_NETS", nets)
+    monkeypatch.setattr(paths, "QUICK_EPOCHS", (0, 1, 2, 3, 4))
+    assert reproduce(f"functional-fig{figure}", tmp_path, capsys)["verdict"] != "not run"
+
+
+@pytest.mark.nightly
+def test_seconds_of_a_round(tmp_path, capsys, monkeypatch):
+    """One net has no order."""
+    monkeypatch.setattr(ifm, "QUICK_TIMED", ("vgg13",))
+    assert reproduce("ifm-table2", tmp_path, capsys)["verdict"] == "not run"
+
+
+def test_six_trainings_and_how_near_their_features_come(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(longer.PLANS, "quick", replace(longer.PLANS["quick"], width=2, epochs=2, batch=512))
+    found = reproduce("ifm-training", tmp_path, capsys)
+    assert {row["epoch"] for row in found["rows"]} == {0, 1, 2} and len(found["rows"]) == 18
+    assert all(0 <= row["dead"] <= row["features"] >= row["left"] > 0 for row in found["rows"])
+    assert found["claims"][0]["verdict"] == "not reproduced" and found["claims"][0]["why"]
 
 
 def test_a_preset_that_a_recipe_does_not_have(tmp_path, capsys):

@@ -13,18 +13,7 @@ from intertwine.cli import main
 from intertwine.inside import Dissection, Reading
 from intertwine.recipes import dissected, dissection
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(autouse=True)
-def no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
-    from intertwine.errors import MissingExtra
-    from intertwine.pages import png
-
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise MissingExtra("no PNG in this test")
-
-    monkeypatch.setattr(png, "write_png", refuse)
+pytestmark = pytest.mark.usefixtures("one_thread", "no_browser")
 
 
 def test_one_class_across_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

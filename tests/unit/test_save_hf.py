@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 
 import intertwine
 from intertwine import Symmetry, trace
@@ -138,6 +139,19 @@ def test_widths_that_no_config_can_say(tmp_path: Path) -> None:
     with torch.no_grad():
         both = [m(*source.example)["logits"] for m in (small, again)]
     assert torch.allclose(*both, atol=1e-5)
+
+
+def test_a_loaded_model_whose_weights_have_other_names_on_disk(tmp_path: Path) -> None:
+    """gpt_neox has lm_head in memory and embed_out on disk, but not as a class that transformers lacks."""
+    resolve("hf:gpt_neox?vocabulary=40").model.save_pretrained(tmp_path / "in")  # type: ignore[operator]
+    source = resolve(f"hf:{tmp_path / 'in'}")
+    symmetry = trace(source.model, source.example, prove=False)
+    planner = planner_of(source, symmetry, ratios={"layers.0.mlp.*": 0.5})
+    small = apply_merge(source.model, planner.at_share(1.0, "parameters"))
+    out = save_model(small, source, tmp_path / "out")
+    assert (out / CODE).is_file()
+    names = [set(safe_open(d / "model.safetensors", "pt").keys()) for d in (tmp_path / "in", out)]
+    assert "embed_out.weight" in names[0] and "lm_head.weight" in names[1]
 
 
 @pytest.fixture(scope="module")

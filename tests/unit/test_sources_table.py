@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from intertwine.recipes import PRESETS, recipes
+from intertwine.recipes import PRESETS, genni, recipes
 from intertwine.recipes.claims import Claim, Verdict, holds, verdict_of
 from intertwine.recipes.sources import SOURCES, rows
 
@@ -39,6 +39,14 @@ def test_a_row_without_anything_says_why():
     assert len(items) == len(set(items)) and {source for source, _ in items} == set(SOURCES)
     assert all(row.by or row.note for row in rows())
     assert len(items) >= 112
+
+
+def test_hyperparameters_of_genni_are_those_of_its_tables():
+    """Appendix B of source 004: data points, learning rate, seed, shape of the input, optimizer, batch."""
+    tables = {genni.LENET: (8192, 0.001, 0, (1, 28, 28)), genni.SMALL: (16384, 0.015, 10, (1,))}
+    for found, said in tables.items():
+        assert (found.inputs, found.lr, found.seed, found.shape) == said
+        assert found.optimizer == "sgd" and genni.BATCH == 256
 
 
 def test_recipes_of_a_source_are_rows_of_that_source():

@@ -242,6 +242,18 @@ def pair() -> tuple[nn.Module, nn.Module, tuple[Tensor, Tensor], tuple[Tensor, T
     return nets[0], nets[1], (x[:400], labels[:400]), (x[400:], labels[400:])
 
 
+def test_g_relu_is_a_class_where_another_group_acts():
+    """Between two linear maps any invertible matrix acts; source 002 asks there too what P D costs."""
+    torch.manual_seed(0)
+    a, b = (nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3)) for _ in range(2))
+    x = torch.randn(60, 6)
+    data = x, b(x).argmax(1)
+    report = stitch(a, b, data, data, at="0", kinds=["grelu", "group"], epochs=0, batch=20)
+    found = report["0", "grelu"]
+    assert found.group == "general linear" and (found.matrix.count_nonzero(0) == 1).all()
+    assert (found.matrix.sum(1) > 0).all() and found.start >= report["0", "group"].start
+
+
 def test_training_helps_and_stays_in_its_class(pair):
     a, b, train, test = pair
     kinds = ["identity", "group", "full", "rank:2", "lasso:0.1"]

@@ -61,6 +61,13 @@ def test_a_layer_of_width_zero() -> None:
         trace(mlp(0), X)
 
 
+def test_a_module_that_contains_itself() -> None:
+    model = mlp()
+    model[2].parent = model
+    with pytest.raises(ModelError, match="Sequential contains itself"):
+        trace(model, X)
+
+
 def test_something_that_is_not_a_model() -> None:
     with pytest.raises(ModelError, match=r"expected a torch\.nn\.Module, got function"):
         trace(lambda x: x, X)  # type: ignore[arg-type]

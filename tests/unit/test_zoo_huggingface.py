@@ -58,6 +58,29 @@ def test_model_inputs_and_predictions(
 
 
 @needs_transformers
+@pytest.mark.parametrize(
+    ("family", "inputs"),
+    [
+        ("deepseek_v2", ""),  # keys with as many heads as queries
+        ("dots1", ""),  # the number of experts is not said by default
+        ("blip_2_qformer", "encoder_hidden_states"),  # refused without
+        ("audioflamingo3_encoder", "input_features_mask"),
+    ],
+)
+def test_sizes_and_arguments_are_found_by_trying(family: str, inputs: str) -> None:
+    model, _, kwargs = build_hf(family)
+    assert set(kwargs) == set(inputs.split())
+    assert sum(p.numel() for p in model.parameters()) < 200_000
+
+
+@needs_transformers
+def test_layers_of_every_kind_are_kept() -> None:
+    model, *_ = build_hf("gemma3_text")
+    assert model.config.layer_types == ["sliding_attention", "full_attention"]
+    assert model.config.num_hidden_layers == 2
+
+
+@needs_transformers
 def test_both_towers_count() -> None:
     model, example, kwargs = build_hf("clip")
     before = run((model, example, kwargs))["logits_per_image"]
@@ -96,8 +119,8 @@ def test_keep_predictions_leaves_other_outputs_alone() -> None:
 def test_unknown_families_and_inputs() -> None:
     with pytest.raises(NotFound, match="bert"):
         build_hf("berd")
-    with pytest.raises(Unsupported, match="takes past_values, for which there is no example"):
-        build_hf("patchtst")
+    with pytest.raises(Unsupported, match="takes states, for which there is no example"):
+        build_hf("decision_transformer")
 
 
 def test_diffusers_names() -> None:

@@ -126,6 +126,7 @@ def _learner(environment: str, net: ActorCritic, settings: Settings) -> Any:
     """PPO whose policy has the layers of `net`."""
     try:
         from stable_baselines3 import PPO
+        from stable_baselines3.common.logger import Logger
         from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
         from stable_baselines3.common.vec_env import DummyVecEnv
     except ModuleNotFoundError as error:
@@ -146,11 +147,13 @@ def _learner(environment: str, net: ActorCritic, settings: Settings) -> Any:
         "activation_fn": nn.Tanh, "ortho_init": False, "normalize_images": False,
     }  # fmt: skip
     worlds = DummyVecEnv([lambda: make_environment(environment)] * settings.worlds)
-    return PPO(
+    learner = PPO(
         "MlpPolicy", worlds, policy_kwargs=policy, device="cpu", learning_rate=settings.learning_rate,
         n_steps=settings.horizon, batch_size=settings.batch, n_epochs=settings.epochs,
         ent_coef=settings.entropy,
     )  # fmt: skip
+    learner.set_logger(Logger(folder=None, output_formats=[]))  # its own leaves a temporary folder
+    return learner
 
 
 def _callback(listener: Listener | None, begin: int, total: int) -> Any:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.data.batches import Batches, arguments, count_rows
+from intertwine.data.evaluation import like_inputs
 from intertwine.errors import DataError
 from intertwine.graph.export import export
 from intertwine.graph.record import Recorder
@@ -45,6 +46,12 @@ class Tap:
     def channels(self, x: Tensor, pick: Picked) -> Tensor:
         """(inputs, pixels and copies; channels of the unit) in float64 on the CPU; of many, some."""
         mine, sizes, places = self.factor.factor.axes, list[int](), dict[Any, int]()
+        known = len(self.action.value.dims)
+        if x.dim() != known:
+            raise DataError(
+                f"{self.name} has {x.dim()} dimensions on the data, and {known} on the example",
+                do="trace the model on an example with as many dimensions as the data has",
+            )
         for dim, size in zip(self.action.value.dims, x.shape, strict=True):
             held = [a for a in dim if a in mine]
             places |= {a: len(sizes) + k for k, a in enumerate(dim) if a in held}
@@ -142,7 +149,7 @@ def pairwise(
     sums = {(tap, pair): _Sums(forest.units[tap.unit].size) for tap in taps for pair in pairs}
     graphs: dict[Any, list[Recorder]] = {}
     wanted = {tap.name for tap in taps}
-    device = next(models[0].parameters()).device
+    device = like_inputs(models[0]).device
     inputs, pick = 0, Picked()
     own = symmetry.traced
     held = min((shape[0] if shape else 0 for shape in own.example.shapes), default=0)

@@ -16,7 +16,9 @@ from torch import Tensor, nn
 
 from intertwine.aligning._interpolate import mix
 from intertwine.comparing.collecting import Runner
-from intertwine.data.batches import Batches
+from intertwine.data.batches import Batches, count_rows
+from intertwine.data.evaluation import like_inputs
+from intertwine.orbit.same_graph import modules
 
 
 @dataclass(frozen=True)
@@ -31,20 +33,29 @@ class LayerConnectivity:
 
 
 def check_llfc(
-    model_a: nn.Module, model_b: nn.Module, data: Any, *, middle: nn.Module | None = None, limit: int = 500
+    model_a: nn.Module,
+    model_b: nn.Module,
+    data: Any,
+    *,
+    middle: nn.Module | None = None,
+    limit: int = 500,
+    runner: Runner | None = None,
 ) -> tuple[LayerConnectivity, ...]:
     """Every layer of the mean model against the mean of the layers (`middle`: a repaired mean model).
+
+    runner: of model A, if there is one; models with the same modules share its graph.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> [round(layer.cosine, 6) for layer in check_llfc(net, net, torch.randn(6, 4))]
     [1.0, 1.0]
     """
     mean = mix([model_a, model_b], [0.5, 0.5]) if middle is None else middle
-    runners = [Runner(m) for m in (model_a, model_b, mean)]
+    first = Runner(model_a) if runner is None else runner
+    alike = modules(model_a)
+    runners = [first, *(Runner(m, like=first if modules(m) == alike else None) for m in (model_b, mean))]
     sums: dict[str, Tensor] = {}
     count = 0
-    device = next(model_a.parameters()).device
-    for inputs, _ in Batches(data, limit=limit, device=device):
+    for inputs, _ in Batches(data, limit=limit, device=like_inputs(model_a).device):
         values = [runner.run(inputs)[0] for runner in runners]
         for name in values[0]:
             if all(name in v for v in values):
@@ -53,7 +64,7 @@ def check_llfc(
                 error = (m - both).norm(dim=1) / both.norm(dim=1).clamp_min(1e-30)
                 terms = torch.stack([_cosine(m, both).sum(), error.sum(), _cosine(a, b).sum()])
                 sums[name] = sums.get(name, torch.zeros(3, dtype=torch.float64)) + terms
-        count += len(next(iter(values[0].values())))
+        count += count_rows(inputs)
     return tuple(LayerConnectivity(name, *(total / count).tolist()) for name, total in sums.items())
 
 

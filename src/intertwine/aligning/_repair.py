@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.data.batches import Batches
+from intertwine.data.evaluation import call, like_inputs
 from intertwine.merging.repair import norms_of, reestimate_norms
 
 Repair = Literal["none", "reset", "repair", "least-squares"]
@@ -139,6 +140,6 @@ def inputs_of(data: Any) -> Iterable[Tensor]:
 @torch.no_grad()
 def run(model: nn.Module, data: Any) -> None:
     """Forward passes for their side effects."""
-    device = next(model.parameters()).device
-    for inputs, _ in Batches(data, device=device):
-        model(**inputs) if isinstance(inputs, dict) else model(inputs)
+    like = like_inputs(model)
+    for inputs, _ in Batches(data, device=like.device):
+        call(model, inputs, like.dtype)

@@ -17,7 +17,7 @@ from intertwine.foreign import is_signal
 from intertwine.interrupts import Terminated, raising_terminated
 from intertwine.pages.page import made_by
 from intertwine.terminal.failures import report, say_error
-from intertwine.terminal.output import NORMAL, QUIET, VERBOSE, note, volume
+from intertwine.terminal.output import NORMAL, QUIET, VERBOSE, note, print_json, volume
 from intertwine.terminal.outputs import assert_outputs
 from intertwine.terminal.parsing import Parser, ShowVersion
 from intertwine.terminal.streams import failing_in_a_line, guarded_streams, only_json
@@ -92,14 +92,14 @@ def _seed_of(args: argparse.Namespace) -> int | None:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    debug = False
+    debug = wants_json = False
     try:
         try:
             args = build_parser().parse_args(argv)
         except SystemExit as end:  # argparse has said what is wrong with the usage, or printed the help
             sys.stdout.flush()
             return int(end.code or 0)
-        debug = getattr(args, "debug", False)
+        debug, wants_json = getattr(args, "debug", False), getattr(args, "json", False)
         assert_outputs(args)
         start = time.monotonic()
         with ExitStack() as stack:
@@ -117,7 +117,11 @@ def _run(argv: Sequence[str] | None) -> int:
             raise
         if debug:
             say_error(traceback.format_exc())
-        return report(error)
+        code = report(error)
+        if code == 1 and wants_json:  # a result, if not the one that was hoped for
+            print_json({"error": str(error)})
+            sys.stdout.flush()
+        return code
 
 
 def _volume_of(args: argparse.Namespace) -> int:

@@ -30,6 +30,7 @@ from intertwine.combining._zip import zipped
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import DataError, InputError, ModelError
 from intertwine.graph.export import check_values
+from intertwine.merging.folding import Folding
 from intertwine.merging.repair import norms_of
 from intertwine.orbit.same_graph import assert_same_ops, assert_same_shapes, exported
 from intertwine.progress import Progress
@@ -185,7 +186,8 @@ class _Run:
             raise DataError("several data sets for one output", do="give one, or heads='each'")
         self.worth = Worth(data, widths)
         self.moved: list[nn.Module] = list(self.models)
-        self.given, self.folding = self.models[0], None  # type: nn.Module, Folding | None
+        self.given = self.models[0]
+        self.folding: Folding | None = None
         self.elements: tuple[Element, ...] = ()
         self.model = self.models[0]
 

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from intertwine.data.batches import Batches, arguments, count_rows
-from intertwine.data.evaluation import logits_of
+from intertwine.data.batches import Batches, count_rows
+from intertwine.data.evaluation import call, like_inputs, logits_of
 from intertwine.errors import DataError
 from intertwine.progress import Progress
 
@@ -155,8 +155,7 @@ def jittered(images: Tensor, generator: torch.Generator) -> Tensor:
 
 def scores_of(model: nn.Module, inputs: Any) -> Tensor:
     """The class scores that a model gives for inputs of any form."""
-    args, kwargs = arguments(inputs)
-    return logits_of(model(*args, **kwargs))
+    return logits_of(call(model, inputs, like_inputs(model).dtype))
 
 
 def rows_of(inputs: Any, chosen: Tensor) -> Any:

@@ -48,13 +48,29 @@ def solved(
     ridge: float | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    traced: Traced | None = None,
 ) -> nn.Module:
-    """The average `start` of aligned models, every layer of it solved for on the inputs."""
+    """The average `start` of aligned models, every layer of it solved for on the inputs.
+
+    traced: what `batch_graph` said of the same models and inputs.
+    """
     batches = whole_batches(inputs)
-    args, kwargs = arguments(cut(inputs, count_rows(inputs) // len(batches)))
-    graph = export(models[0], args, kwargs)
-    run = Layerwise(graph, models, start, shares, batches, ridge=ridge, seed=seed, progress=progress)
+    run = Layerwise(
+        traced or batch_graph(models[0], inputs),
+        models,
+        start,
+        shares,
+        batches,
+        ridge=ridge,
+        seed=seed,
+        progress=progress,
+    )
     return run.solve()
+
+
+def batch_graph(model: nn.Module, inputs: Any) -> Traced:
+    """The graph of one of the batches that layers are solved on."""
+    return export(model, *arguments(cut(inputs, count_rows(inputs) // len(whole_batches(inputs)))))
 
 
 class Layerwise:

@@ -19,8 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.aligning import mix
+from intertwine.combining._distil import scores_of
 from intertwine.data import evaluate
-from intertwine.data.batches import Batches, arguments
+from intertwine.data.batches import Batches
+from intertwine.data.evaluation import like_inputs
 from intertwine.errors import InputError
 
 Weights = dict[str, Tensor]
@@ -155,11 +157,9 @@ def fisher_information(model: nn.Module, settings: Settings) -> Weights:
     generator = torch.Generator().manual_seed(settings.seed)
     total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in own.named_parameters()}
     count = 0
-    device = next(own.parameters()).device
+    device = like_inputs(own).device
     for inputs, _ in Batches(settings.data, batch=1, limit=settings.limit, device=device):
-        args, kwargs = arguments(inputs)
-        output = own(*args, **kwargs)
-        scores = (output[0] if isinstance(output, tuple | list) else output).log_softmax(-1)
+        scores = scores_of(own, inputs).log_softmax(-1)
         scores = scores.reshape(-1, scores.shape[-1])
         drawn = torch.multinomial(scores.detach().exp().cpu(), 1, generator=generator).to(device)
         own.zero_grad()

@@ -22,9 +22,10 @@ from intertwine.aligning._repair import Repair
 from intertwine.checks import checked
 from intertwine.combining._by_loss import STEPS, learn_elements
 from intertwine.combining._folded import fold_all
-from intertwine.combining._layerwise import solved
+from intertwine.combining._layerwise import batch_graph, solved
 from intertwine.combining._together import By as AllBy
 from intertwine.combining._together import align_all
+from intertwine.comparing.collecting import Runner
 from intertwine.data.batches import Batches, arguments
 from intertwine.errors import InputError
 from intertwine.merging.repair import norms_of
@@ -104,6 +105,7 @@ class _Path:
         self.ts = [k / max(points - 1, 1) for k in range(points)]
         self.progress, self.advance = progress, None  # type: Progress | None, Any
         self.curves: list[InterpolationCurve] = []
+        self.runner = Runner(models[0])  # of all lines that start there
         self.layers: dict[str, tuple[LayerConnectivity, ...]] = {}
 
     def ways(self, align: bool, by: By, repair: Repair, symmetry: Symmetry | None, seed: int) -> None:
@@ -153,7 +155,11 @@ class _Path:
             )
         )  # fmt: skip
         middle = mixer.mixed([0.5, 0.5, *[0.0] * (len(models) - 2)])
-        self.layers[way] = check_llfc(models[0], models[1], self.train, middle=middle, limit=_LLFC_INPUTS)
+        if models[0] is not self.runner.model:  # norms were folded
+            self.runner = Runner(models[0])
+        self.layers[way] = check_llfc(
+            models[0], models[1], self.train, middle=middle, limit=_LLFC_INPUTS, runner=self.runner
+        )
 
 
 class SolvedMixer(Mixer):
@@ -161,14 +167,14 @@ class SolvedMixer(Mixer):
 
     def __init__(self, models: Sequence[nn.Module], inputs: Any, seed: int) -> None:
         super().__init__(models, "none", inputs)
-        self.seed = seed
+        self.seed, self.traced = seed, batch_graph(models[0], inputs)
 
     def mixed(self, shares: Sequence[float]) -> nn.Module:
         """sum_k shares_k theta_k, then layer by layer."""
         plain = mix(self.models, shares)
         if max(shares) == 1:
             return plain
-        return solved(self.models, plain, shares, self.data, seed=self.seed)
+        return solved(self.models, plain, shares, self.data, seed=self.seed, traced=self.traced)
 
 
 def align_models(

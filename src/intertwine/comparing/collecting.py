@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 from intertwine.checks import checked
 from intertwine.comparing.features import check_finite
 from intertwine.data.batches import Batches, arguments, count_rows
-from intertwine.errors import DataError, NotFound
+from intertwine.errors import DataError, ModelError, NotFound
 from intertwine.graph.export import export
 from intertwine.graph.record import Recorder
 from intertwine.symmetry import Symmetry
@@ -72,10 +72,17 @@ class Runner:
 
     `at`: "layers" (what a reader would call layers: the value after norm, activation or residual sum), "all"
     (every value), or names and patterns such as "layer1.*". symmetry: that of the model, if it is known.
+    like: the runner of a model with the same modules, whose graphs serve.
     """
 
-    def __init__(self, model: nn.Module, at: At = "layers", symmetry: Symmetry | None = None) -> None:
-        self.model, self.at = model, at
+    def __init__(
+        self,
+        model: nn.Module,
+        at: At = "layers",
+        symmetry: Symmetry | None = None,
+        like: Runner | None = None,
+    ) -> None:
+        self.model, self.at, self._like = model, at, like
         self._graphs: dict[tuple[Any, ...], tuple[Symmetry, Recorder]] = {}
         if symmetry is not None:
             recorder = Recorder(symmetry.traced, model)
@@ -96,6 +103,8 @@ class Runner:
         args, kwargs = arguments(inputs)
         chosen = [v for v in self.wanted(inputs) if only is None or v.name in set(only)]
         found, output = self._graph(inputs)[1](args, kwargs, [v.node for v in chosen])
+        if not output.dim():
+            raise ModelError("the model's output is one number for all inputs", do="return one an input")
         return {v.name: v.features(found[v.node], WIDEST) for v in chosen}, output
 
     def over(
@@ -112,7 +121,8 @@ class Runner:
         if key not in self._graphs:
             if count_rows(inputs) == 1:  # with one row, what belongs to different inputs cannot be seen
                 args, kwargs = tree_map(lambda x: torch.cat([x, x]), (args, kwargs))
-            symmetry = Symmetry(export(self.model, args, kwargs))
+            like = self._like
+            symmetry = Symmetry(export(self.model, args, kwargs)) if like is None else like._graph(inputs)[0]
             self._graphs[key] = symmetry, Recorder(symmetry.traced, self.model)
         return self._graphs[key]
 

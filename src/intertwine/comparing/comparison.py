@@ -33,6 +33,7 @@ from intertwine.progress import Progress
 from intertwine.results import Result, Table
 from intertwine.symmetry import Symmetry
 
+_Sides = tuple[tuple[Runner, Any], tuple[Runner, Any]]  # each network and what it is shown
 _Summaries = dict[tuple[str, str], Tensor | DataError]  # (measure, layer) -> what is kept of the layer
 KERNEL_INPUTS = 1000
 MEMORY = 2**31
@@ -168,8 +169,9 @@ def compare(
     second = data if data_b is None else data_b
     grids = _Grids(plan, notes=[])
     outputs = Outputs(kind) if function else None
-    outputs = _stream(a, b, data, second, plan, grids, outputs, intervals, memory, progress)
-    _run_kernels(a, b, data, second, plan, grids, kernel_inputs, memory, progress)
+    sides = (a, data), (b, second)
+    outputs = _stream(sides, plan, grids, outputs, intervals, memory, progress)
+    _run_kernels(sides, plan, grids, kernel_inputs, memory, progress)
     if "auto" in names:
         grids.add_auto(groups)
     wanted = {name: grids.values[name] for name in names}
@@ -237,10 +239,7 @@ class _Grids:
 
 
 def _stream(
-    a: Runner,
-    b: Runner,
-    data: Any,
-    data_b: Any,
+    sides: _Sides,
     plan: list[_Planned],
     grids: _Grids,
     outputs: Outputs | None,
@@ -254,7 +253,7 @@ def _stream(
     wholes = {t: _moments(t, streamed) for t in treatments}
     parts = {t: [_moments(t, streamed, matched=True) for _ in range(PARTS)] for t in treatments}
     done = 0
-    for number, (left, right) in enumerate(_paired(a, b, data, data_b, None, () if not streamed else None)):
+    for number, (left, right) in enumerate(_paired(sides, () if not streamed else None)):
         grids.layers = tuple(left.values), tuple(right.values)
         if number == 0:
             _check_memory(left.values, right.values, len(treatments), memory)
@@ -344,15 +343,14 @@ def _read_intervals(measures: list[Measure], parts: list[Moments], grids: _Grids
             grids.intervals[name][layer] = half_sample_interval(values[name], found)
 
 
-def _paired(
-    a: Runner, b: Runner, data: Any, data_b: Any, limit: int | None, only: Iterable[str] | None
-) -> Iterable[tuple[Batch, Batch]]:
+def _paired(sides: _Sides, only: Iterable[str] | None) -> Iterable[tuple[Batch, Batch]]:
     """Batches of both networks side by side. When both read the same data it is read once."""
+    (a, data), (b, data_b) = sides
     if data is data_b:
-        for inputs, labels in Batches(data, limit=limit, device=a.device):
+        for inputs, labels in Batches(data, device=a.device):
             yield Batch(*a.run(inputs, only), labels), Batch(*b.run(inputs, only), labels)
         return
-    runs = (runner.over(source, limit=limit, only=only) for runner, source in ((a, data), (b, data_b)))
+    runs = (runner.over(source, only=only) for runner, source in sides)
     for left, right in itertools.zip_longest(*runs):
         if left is None or right is None or len(left.output) != len(right.output):
             raise DataError(
@@ -374,10 +372,7 @@ def _first(runner: Runner, data: Any) -> tuple[Any, Any]:
 
 
 def _run_kernels(
-    a: Runner,
-    b: Runner,
-    data: Any,
-    data_b: Any,
+    sides: _Sides,
     plan: list[_Planned],
     grids: _Grids,
     inputs: int,
@@ -393,7 +388,7 @@ def _run_kernels(
     summaries: list[_Summaries] = [{}, {}]
     layers: list[tuple[str, ...]] = []
     count = 0
-    for side, (runner, source) in enumerate(((a, data), (b, data_b))):
+    for side, (runner, source) in enumerate(sides):
         groups = _groups(runner, source, inputs, memory)
         layers.append(tuple(itertools.chain.from_iterable(groups)))
         for group in groups:

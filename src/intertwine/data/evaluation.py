@@ -99,9 +99,7 @@ def evaluate(
     >>> round(evaluate(constant, load_data("digits")).loss, 4)  # ln 10
     2.3026
     """
-    like = next(
-        (t for t in chain(model.parameters(), model.buffers()) if t.is_floating_point()), torch.empty(0)
-    )
+    like = like_inputs(model)
     if getattr(dataset, "objective", "") == "embedding":
         return _cosine(model, reference, Batches(dataset, batch=batch, device=like.device), progress)
     accuracy, loss, tokens = _Ratio(), _Ratio(), 0
@@ -140,7 +138,8 @@ def _cosine(
     found = _Ratio()
     with eval_mode(model), eval_mode(reference), torch.no_grad():
         for inputs, _ in data:
-            a, b = (embedding_of(call(net, inputs)) for net in (model, reference))
+            a = embedding_of(call(model, inputs))
+            b = a if model is reference else embedding_of(call(reference, inputs))
             if a.shape != b.shape:
                 raise ModelError(f"embeddings of shapes {tuple(a.shape)} and {tuple(b.shape)}")
             cosine = F.cosine_similarity(a.double(), b.double(), dim=-1)
@@ -151,6 +150,16 @@ def _cosine(
         raise DataError("there are no inputs")
     mean, error = found.result()
     return Evaluation(math.nan, math.nan, inputs=found.count, cosine=mean, cosine_error=error)
+
+
+def like_inputs(model: nn.Module) -> Tensor:
+    """A tensor of the device and precision of a model's inputs: a weight, or one that is empty without any.
+
+    >>> like_inputs(nn.ReLU()).dtype
+    torch.float32
+    """
+    stored = chain(model.parameters(), model.buffers())
+    return next((tensor for tensor in stored if tensor.is_floating_point()), torch.empty(0))
 
 
 @contextmanager
@@ -214,13 +223,11 @@ def embedding_of(output: Any) -> Tensor:
 
 def logits_of(output: Any) -> Tensor:
     """The class scores in an output: the tensor, its entry "logits" or "out", or the first of a tuple."""
-    if isinstance(output, Tensor):
-        return output
     if isinstance(output, Mapping):
         output = output.get("logits", output.get("out"))
     elif isinstance(output, tuple | list) and output:
         output = output[0]
-    if not isinstance(output, Tensor):
+    if not isinstance(output, Tensor) or not output.dim() or not output.is_floating_point():
         raise ModelError("the model's output holds no class scores", do="return a tensor of N x classes")
     return output
 

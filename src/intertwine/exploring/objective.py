@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, replace_all_batch_norm_modules_, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from intertwine.errors import InputError, ModelError, WeightsError
+from intertwine.errors import InputError, ModelError, Unsupported, WeightsError
 from intertwine.graph.export import check_values
 from intertwine.text import first_line
 
@@ -103,6 +103,9 @@ class Objective:
         parameters = dict(self._module.named_parameters())
         if not parameters:
             raise ModelError("the model has no parameters", so="there is nothing to explore")
+        whole = next((name for name, p in parameters.items() if not p.is_floating_point()), None)
+        if whole is not None:
+            raise Unsupported(f"{whole} is no real number: {parameters[whole].dtype}", do="make it a buffer")
         self.layout = Layout(tuple(parameters), tuple(tuple(p.shape) for p in parameters.values()))
         self.theta = self.layout.flatten(parameters)
         self.inputs = _check_inputs(inputs)

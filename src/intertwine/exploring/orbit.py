@@ -1,10 +1,9 @@
 """The orbit of theta under known symmetries, beside what the search found.
 
-A known symmetry is a function that maps a generator of random numbers to an equivalent parameter vector
-(`Symmetry`), or a path t -> g_t theta of such vectors. The orbit is drawn in the plane of a landscape by
-the feet of its perpendiculars, with the distance from the plane. `scaling_plane` is the plane that holds a
-scaling orbit exactly: with g_a = (a w_in, w_out / a), all g_a theta lie in the span of w_in and w_out, on
-the hyperbola c = 1 / a.
+A known symmetry gives an equivalent parameter vector, or a path t -> g_t theta of such vectors. The orbit
+is drawn in the plane of a landscape by the feet of its perpendiculars, with the distance from the plane.
+`scaling_plane` is the plane that holds a scaling orbit exactly: with g_a = (a w_in, w_out / a), all g_a theta
+lie in the span of w_in and w_out, on the hyperbola c = 1 / a.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from intertwine.exploring.objective import Objective
 from intertwine.exploring.plane import Plane, plane_through
 from intertwine.text import first_line
 
-# A generator of random numbers -> an equivalent parameter vector.
-Symmetry = Callable[[torch.Generator], Tensor]
 # t -> g_t theta, with g_0 the identity.
 Path = Callable[[float], Tensor]
 # A parameter vector -> the representative of its orbit: equal for equivalent vectors.
@@ -66,12 +63,6 @@ def find_orbit(
         tuple(kind for kind, _ in vectors),
         float(plane.reach()),
     )
-
-
-def sample_orbit(symmetry: Symmetry, count: int, *, kind: str, seed: int = 0) -> list[tuple[str, Tensor]]:
-    """`count` random elements of the orbit."""
-    generator = torch.Generator().manual_seed(seed)
-    return [(kind, symmetry(generator)) for _ in range(count)]
 
 
 def trace_path(path: Path, times: Sequence[float], *, kind: str) -> list[tuple[str, Tensor]]:

@@ -103,13 +103,13 @@ def find_equivalents(
     starts: str | Starts = "random",
     spread: float = 0.5,
     seed: int = 0,
-    symmetry: Callable[[torch.Generator], Tensor] | None = None,
+    equivalent: Callable[[torch.Generator], Tensor] | None = None,
     progress: Progress | None = None,
 ) -> EquivalenceSample:
     """`n` parameters t with J(t) < tolerance whose differences are linearly independent.
 
     `tolerance` defaults to a thousandth of the variance of the model's own outputs on C. `population` starts
-    run together (default 2n). `symmetry(generator)` returns an equivalent parameter vector by a known
+    run together (default 2n). `equivalent(generator)` returns a parameter vector by a known
     symmetry; its J is reported as the floor that the numerics allow. Raises `NotConverged`, with the best
     points, when fewer than n starts arrive within `max_steps` (and `max_seconds`, if given).
 
@@ -133,8 +133,8 @@ def find_equivalents(
         )  # fmt: skip
         race.run(max_steps, progress, began + (max_seconds or float("inf")))
     known = None
-    if symmetry is not None:
-        copy = symmetry(torch.Generator().manual_seed(seed))
+    if equivalent is not None:
+        copy = equivalent(torch.Generator().manual_seed(seed))
         known = float(objective.values(copy[None].to(objective.theta))[0])
     facts = {
         "started": f"perturbed, spread {spread:g}" if starts == "perturbed"

@@ -21,6 +21,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from intertwine.graph.example import Example
 
+# An op whose kernel takes only some precisions -> the same in ops that take every one; `rules` fills it.
+KERNELS: dict[Any, Callable[..., Any]] = {}
 _ATOMS = (bool, int, float, str)
 _EMPTY = (dict, OrderedDict, set, list)  # what most modules have several of, with nothing in it
 
@@ -40,7 +42,7 @@ class _Precise(TorchDispatchMode):
         given: Any = (args, kwargs or {})
         if self._is_other(given):  # hardly ever; to look is cheaper than to rebuild
             given = tree_map(self._raised, given)
-        result = func(*given[0], **given[1])
+        result = KERNELS.get(func, func)(*given[0], **given[1])
         return tree_map(self._raised, result) if self._is_other(result) else result
 
     def _is_other(self, x: Any) -> bool:

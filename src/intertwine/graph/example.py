@@ -256,7 +256,8 @@ def _candidates(size: int, larger: bool) -> list[int]:
     if larger or size == 1:
         choice = (size + 1, size + size // 2, 2 * size, size + 2)
     elif size > 64:
-        choice = (size // 4, size // 8 + 1, size // 4 + 1, size // 2, size - 1, 1)
+        # Small ones first: they say as much, and the example's own size is the dear one.
+        choice = (size // 8 + 1, size // 16 + 1, size // 4, size // 4 + 1, size // 2, size - 1, 1)
     else:
         choice = (size - 1, size // 2, 1)
     return list(dict.fromkeys(n for n in choice if n > 0 and n != size))

@@ -22,7 +22,7 @@ from torch.export.graph_signature import OutputKind
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._pytree import tree_leaves
 
-from intertwine.errors import ExportFailed, ModelError
+from intertwine.errors import ExportFailed, ModelError, Unsupported
 from intertwine.foreign import is_signal, kept_process
 from intertwine.graph.example import Example, describe
 from intertwine.reading import parsing
@@ -210,7 +210,7 @@ def eval_copy(model: nn.Module, share: bool = False) -> nn.Module:
     own = model.parameters() if share else ()
     try:
         with _quiet():  # an exported program warns about itself
-            copied = copy.deepcopy(model, {id(tensor): tensor for tensor in own})
+            copied = copy.deepcopy(model, {id(tensor): tensor for tensor in own} | computed(model))
         # Through train mode: modules that keep what they computed in eval mode forget it there.
         copied.train().eval()
     except Exception as error:
@@ -218,7 +218,7 @@ def eval_copy(model: nn.Module, share: bool = False) -> nn.Module:
             f"the model cannot be copied: {first_line(error)}",
             where=type(model).__name__,
             so="it cannot be traced without touching it",
-            do="use torch.nn.utils.parametrizations in place of the old weight_norm and spectral_norm",
+            do="keep nothing in it that copy.deepcopy refuses",
         ) from error
     for module in copied.modules():
         config = getattr(module, "config", None)
@@ -227,9 +227,22 @@ def eval_copy(model: nn.Module, share: bool = False) -> nn.Module:
     return copied
 
 
+def computed(model: nn.Module) -> dict[int, Any]:
+    """What `deepcopy` refuses to copy, by id: tensors that hooks computed from weights and left in a module.
+
+    Pruning and the old weight and spectral norms do so, and compute them again before each forward.
+    """
+    kept = (value for module in model.modules() for value in vars(module).values())
+    return {id(x): x.detach().clone() for x in kept if isinstance(x, torch.Tensor) and not x.is_leaf}
+
+
 def check_values(model: nn.Module) -> None:
     """`check_model`, for what reads the weights themselves: they are not on the device meta either."""
     check_model(model)
+    if isinstance(model, torch.jit.ScriptModule):
+        raise Unsupported(
+            "a TorchScript module cannot be taken apart", do="give the module that it was made from"
+        )
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         raise ModelError(
             f"{type(model).__name__} is on the device meta and holds no values", do="load its weights first"
@@ -241,9 +254,15 @@ def check_model(model: nn.Module) -> None:
     """Raise `ModelError` for what no later step can handle: zero-width layers and non-finite weights."""
     if not isinstance(model, nn.Module):
         raise ModelError(f"expected a torch.nn.Module, got {type(model).__name__}")
-    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     try:
+        parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
         state = model.state_dict(keep_vars=True)
+    except RecursionError as error:
+        raise ModelError(
+            f"{type(model).__name__} contains itself",
+            so="torch's own state_dict() and eval() never return from a module that is its own descendant",
+            do="keep the way back unregistered: self.__dict__['parent'] = parent",
+        ) from error
     except Exception as error:  # a model may have its own
         raise ModelError(f"state_dict() of {type(model).__name__} fails: {first_line(error)}") from error
     for name, tensor in state.items():

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.checks import checked
+from intertwine.data.evaluation import like_inputs
 from intertwine.errors import InputError, NotFound
 from intertwine.inside.attribution import Attribution, ClassView
 from intertwine.inside.backward import Backward
@@ -142,7 +143,7 @@ def _scan(
 
 
 def _ready(back: Backward, given: Inputs, numbers: Tensor) -> Tensor:
-    rows, like = given.rows(numbers), next(back.network.model.parameters())
+    rows, like = given.rows(numbers), like_inputs(back.network.model)
     return rows.to(like.device, like.dtype if rows.is_floating_point() else rows.dtype)
 
 
@@ -188,7 +189,7 @@ class _Look:
         for row, members in zip(table, sets, strict=True):
             row[self.carrier.place[list(members)]] = self.weight[list(members)]
         weights = table.repeat_interleave(len(rows), 0)
-        like = rows if rows.is_floating_point() else next(self.back.network.model.parameters())
+        like = rows if rows.is_floating_point() else like_inputs(self.back.network.model)
         tiled = rows.repeat(len(sets), *[1] * (rows.ndim - 1))
         found = attribute_rows(self.back, tiled, weights.to(like), method)
         return heat_map(self.back, found, method).double().cpu().numpy(), found.error
@@ -211,9 +212,10 @@ class _Look:
             drawn = self.rng.permutation(others)[: len(alone)].tolist()
             if len(drawn) > 1:
                 found.append(mean_of_pairs(correlate(self._members(drawn, best)[1])))
-        if not found:
+        told = [each for each in found if not np.isnan(each)]  # maps that do not vary tell nothing
+        if not told:
             return Agreement(inside, float("nan"), float("nan"))
-        return Agreement(inside, float(np.nanmean(found)), float(np.nanstd(found)))
+        return Agreement(inside, float(np.mean(told)), float(np.std(told)))
 
     def _by_label(self, scores: Tensor) -> dict[str, float]:
         """The mean score of every label, where inputs have labels."""

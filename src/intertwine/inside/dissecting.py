@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from intertwine.checks import checked
 from intertwine.data.concept_set import ConceptSet
+from intertwine.data.evaluation import like_inputs
 from intertwine.errors import InputError
 from intertwine.inside.dissection import Dissection, Example, Reading
 from intertwine.inside.network import Basis, Network, open_network
@@ -110,7 +111,7 @@ def _run(
     part = network.upto_all(layers)
     room = memory // len(layers)
     stores = [Store(len(concepts), network.value(n), network.channel_dim(n), room) for n in layers]
-    like = next(network.model.parameters())
+    like = like_inputs(network.model)
     advance = counted(progress, len(concepts), "images")
     for start in range(0, len(concepts), network.batch):
         numbers = list(range(start, min(start + network.batch, len(concepts))))

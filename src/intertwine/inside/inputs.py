@@ -1,4 +1,4 @@
-"""Whatever holds inputs, as rows by number: a tensor, (inputs, labels), or a data set."""
+"""Whatever holds inputs, as rows by number: ours are read when they are asked for, others at once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from intertwine.data.batches import Batches
 from intertwine.errors import DataError, NotFound
 
 _DIGITS = 18  # of a label: more do not fit a whole number of torch
@@ -49,7 +50,7 @@ class Inputs:
 
 
 def as_inputs(data: Any) -> Inputs:
-    """A tensor, a pair (inputs, labels), or an object with `rows`, `labels` and `classes`.
+    """A tensor, (inputs, labels), an object with `rows`, `labels` and `classes`, or what `Batches` reads.
 
     >>> inputs = as_inputs((torch.zeros(3, 2), torch.tensor([0, 1, 0])))
     >>> len(inputs), inputs.of_label(0).tolist()
@@ -71,7 +72,10 @@ def as_inputs(data: Any) -> Inputs:
             raise DataError(f"{len(images)} inputs but {len(labels)} labels")
         found = Inputs(lambda numbers: images[numbers], len(images), labels, ())
     else:
-        raise DataError(f"cannot read inputs from {type(data).__name__}", do="give a tensor or a data set")
+        inputs, given = Batches(data).whole()
+        if not isinstance(inputs, Tensor):
+            raise DataError("inputs with named arguments are not attributed", do="give one tensor of inputs")
+        found = Inputs(lambda numbers: inputs[numbers], len(inputs), given, ())
     if not found.count:
         raise DataError("there are no inputs", do="give at least one image or sequence")
     return found

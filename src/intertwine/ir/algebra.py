@@ -306,10 +306,11 @@ class Algebra:
             rest = [a for a in factor.axes if a not in axes]
             if len(rest) < len(factor.axes):
                 self.ledger.zero(factor.scale)
-                turns = how == "length" and not rest
-                self.ledger.mark(factor.ids, (NONLINEAR if turns else ANY_NONLINEAR) | UNMERGEABLE)
+                kept = NONLINEAR if how == "length" else ANY_NONLINEAR
+                self.ledger.mark(factor.ids, kept | UNMERGEABLE)
                 if rest:
                     ids = project(self.ledger, factor, rest)
+                    self.ledger.mark(ids, ANY_NONLINEAR | UNMERGEABLE)
                     factors.append(Factor(tuple(rest), ids, zero_scale(ids.shape)))
                 continue
             if how != "linear":
@@ -320,10 +321,13 @@ class Algebra:
         # Of zeros, std and logsumexp need not be 0, nor is an empty product.
         return Value(tuple(left), tuple(factors), value.zero and how != "opaque")
 
-    def normalize(self, value: Value, dims: Sequence[int], rotation: bool = False) -> Value:
+    def normalize(
+        self, value: Value, dims: Sequence[int], rotation: bool = False, odd: bool = False
+    ) -> Value:
         """Divide by statistics over `dims` (norms, softmax): blocks move as blocks, nothing is rescaled.
 
-        `rotation` says that the statistic is the length of the vector, which O(n) keeps.
+        `rotation` says that the statistic is the length of the vector, which O(n) keeps, `odd` that what is
+        negated as a whole comes out negated.
         """
         axes = {a for d in dims for a in value.dims[d]}
         factors = []
@@ -332,10 +336,12 @@ class Algebra:
             if 0 < len(rest) < len(factor.axes):
                 self.ledger.mark(project(self.ledger, factor, rest), ANY_NONLINEAR | UNMERGEABLE)
             inside = len(rest) < len(factor.axes)
-            self.ledger.zero(factor.scale)
-            self.ledger.mark(factor.ids, NONLINEAR if rotation and not rest else ANY_NONLINEAR)
+            signed = odd and not inside
+            self.ledger.zero(factor.scale, sign=not signed)
+            self.ledger.mark(factor.ids, NONLINEAR if rotation and inside else ANY_NONLINEAR)
             self.ledger.mark(factor.ids, UNMERGEABLE if inside else 0)
-            factors.append(Factor(factor.axes, factor.ids, zero_scale(factor.ids.shape)))
+            scale = factor.scale if signed else zero_scale(factor.ids.shape)
+            factors.append(Factor(factor.axes, factor.ids, scale))
         return Value(value.dims, tuple(factors))
 
     def concat(self, values: Sequence[Value], dim: int) -> Value:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -72,6 +73,8 @@ class Ledger:
     marks: list[tuple[Ids, int, bool]] = field(default_factory=list)
     read: list[Ids] = field(default_factory=list)  # labels that met only themselves
     cuts: int = 0  # how often positions that carry labels were cut up or joined with others in a view
+    # A value and dimension -> the value (held, so that ids stay its own) and its reading with one axis there.
+    joined: dict[tuple[int, int], tuple[Any, Any]] = field(default_factory=dict)
     _blocks: dict[bytes, Ids] = field(default_factory=dict)
 
     def at(self, site: str) -> None:

@@ -251,12 +251,17 @@ def reshape(ledger: Ledger, value: Value, shape: Sequence[int]) -> Value:
 
 
 def single(ledger: Ledger, value: Value, dim: int) -> Value:
-    """The same value with at most one axis in `dim`."""
-    if len(value.dims[dim]) > 1:
-        value = value.merged()
-    if len(value.dims[dim]) > 1:
-        value = join(ledger, value, value.dims[dim])
-    return value
+    """The same value with at most one axis in `dim`; the labels of a joint axis are made once a value."""
+    if len(value.dims[dim]) < 2:
+        return value
+    known = ledger.joined.get((id(value), dim))
+    if known is None:
+        merged = value.merged()
+        several = len(merged.dims[dim]) > 1
+        known = (value, join(ledger, merged, merged.dims[dim]) if several else merged)
+        ledger.joined[id(value), dim] = known
+    out: Value = known[1]
+    return out
 
 
 def take(ledger: Ledger, value: Value, dim: int, index: Ids) -> Value:

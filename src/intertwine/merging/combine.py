@@ -15,7 +15,7 @@ removes them. So the places of other axes keep their meaning while one axis afte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -44,26 +44,10 @@ def fold(tensor: Tensor, place: Place, classes: Classes, average: bool) -> Tenso
     return tensor.index_fill(place.dim, index, 0.0).index_add(place.dim, target, slices)
 
 
-def fold_matrices(
-    places: Iterable[Place], classes: Classes, weights: Mapping[str, Tensor], sums_first: bool
-) -> dict[str, Tensor]:
-    """The weights of more than one dimension that an axis touches, merged."""
-    out: dict[str, Tensor] = {}
-    for place in places:
-        tensor = out.get(place.param, weights[place.param])
-        if tensor.dim() > 1:
-            out[place.param] = fold(tensor, place, classes, average=place.consumes == sums_first)
-    return out
-
-
-def fold_plan(plan: MergePlan, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """All weights that the plan touches, in float64 and of the old shapes; dropped channels hold zeros."""
-    return {name: tensor for part in fold_parts(plan, weights) for name, tensor in part.items()}
-
-
 def fold_parts(plan: MergePlan, weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """`fold_plan` a part at a time: axes that share a weight together, usually those of one layer.
+    """All weights that the plan touches, in float64 and of the old shapes; dropped channels hold zeros.
 
+    A part at a time: axes that share a weight together, usually those of one layer.
     Whoever stores each part in the precision that the model has never holds more than a layer in float64.
     """
     for axes in _sharing(plan.axes):

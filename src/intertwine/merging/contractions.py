@@ -57,6 +57,7 @@ class Watch(TorchDispatchMode):
     def __init__(self, model: nn.Module, seen: Seen) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.seen = seen
+        self._chosen: tuple[str, Tensor] | None = None  # the last matrices that were picked out of a weight
         self.parameters = {storage(p): (name, p) for name, p in model.named_parameters()}
 
     def __enter__(self) -> Watch:
@@ -93,6 +94,10 @@ class Watch(TorchDispatchMode):
 
     def _contraction(self, func: Any, args: tuple[Any, ...], result: Any) -> Contraction | None:
         bias = ""
+        if func in (aten.index.Tensor, aten.index_select.default):
+            name = self.name_of(args[0])
+            self._chosen = (name, result) if name and result.dim() == 3 else self._chosen
+            return None
         if func is aten.convolution.default:
             x, weight = args[:2]
             name, alone = self.name_of(weight), not args[6] and args[8] == 1
@@ -105,7 +110,7 @@ class Watch(TorchDispatchMode):
         elif func is aten.bmm.default and args[0].shape[0] == 1:
             left, right, result = args[0][0], args[1][0], result[0]
         else:
-            return None
+            return self._of_chosen(*args[:2]) if func is aten.bmm.default else None
         for x, weight, out in ((left, right, result), (right.t(), left.t(), result.t())):
             name = self.name_of(weight)
             if name and not self.name_of(x):
@@ -113,12 +118,25 @@ class Watch(TorchDispatchMode):
                 return None if dim is None else Contraction(name, dim, bias, x, out, weight)
         return None
 
+    def _of_chosen(self, left: Tensor, right: Tensor) -> Contraction | None:
+        """Every row times the matrix of the expert that was chosen for it; nothing is fitted to that."""
+        if self._chosen is None:
+            return None
+        name, matrices = self._chosen
+        for x, weight in ((left, right), (right.mT, left.mT)):
+            if storage(weight) == storage(matrices) and weight.numel() == matrices.numel():
+                dim = _summed(matrices, weight[0])
+                return None if dim is None else Contraction(name, dim, "", x.reshape(-1, x.shape[-1]))
+        return None
+
 
 def _summed(parameter: Tensor, matrix: Tensor) -> int | None:
-    """Which dimension of a parameter is the first of a matrix that views all of it."""
-    if matrix.numel() != parameter.numel():
-        return None
+    """Which dimension of a parameter is the first of a matrix that views all of it, or one matrix of many."""
     shape = list(zip(parameter.shape, parameter.stride(), strict=True))
+    if parameter.dim() == 3 and matrix.numel() * parameter.shape[0] == parameter.numel():
+        shape[0] = (-1, -1)
+    elif matrix.numel() != parameter.numel():
+        return None
     wanted = (matrix.shape[0], matrix.stride(0))
     return shape.index(wanted) if shape.count(wanted) == 1 else None
 

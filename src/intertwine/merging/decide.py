@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor, nn
 
 from intertwine.checks import checked
+from intertwine.data.evaluation import like_inputs
 from intertwine.errors import InputError, WrongKind
 from intertwine.graph.export import check_values, eval_copy
 from intertwine.merging.budget import Sizes, fit_budget
@@ -28,6 +29,9 @@ from intertwine.merging.rigid import Inputs, example_inputs, find_rigid
 from intertwine.orbit import GroupAction, State, double, find_gauge
 from intertwine.symmetry import Axis, Symmetry
 from intertwine.symmetry.subgroup import find_subgroup
+
+if TYPE_CHECKING:
+    from intertwine.merging.sequential import KnownOutputs
 
 REPAIRS = ("none", "weights", "data")
 PAPER_BETAS = (0.01, 0.03, 0.05, 0.07, 0.1, 0.12, 0.14, 0.15, 0.18, 0.2)
@@ -183,7 +187,7 @@ class Planner:
             writes = None if on == DATA else on == WRITTEN
             made = random_inputs(self.model, self.symmetry, writes=writes)
         else:
-            given = calls(self.data, next(self.model.parameters()))
+            given = calls(self.data, like_inputs(self.model))
             if not given:
                 raise InputError("there are no inputs to measure on", do="give some batches, or none at all")
             made = joined(given)
@@ -205,6 +209,13 @@ class Planner:
         from intertwine.merging.sequential import weigh
 
         return weigh(self)
+
+    @cached_property
+    def outputs(self) -> KnownOutputs:
+        """What the model gives on a few of the inputs that are measured on, for `sequential`."""
+        from intertwine.merging.sequential import KnownOutputs
+
+        return KnownOutputs.of(self)
 
     def example(self) -> Inputs:
         """(args, kwargs) of one call."""

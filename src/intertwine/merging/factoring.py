@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from intertwine.errors import Unsupported
 from intertwine.graph.example import Example
-from intertwine.graph.export import eval_copy, export
+from intertwine.graph.export import Traced, eval_copy, export
 from intertwine.rules.registry import facts
 
 LEAST = 4  # rows for each column of a table that is worth it
@@ -57,29 +57,38 @@ def factor(model: nn.Module, example: Any, kwargs: Mapping[str, Any] | None = No
     return factored(model, find_tables(model, example, kwargs))
 
 
-def find_tables(model: nn.Module, example: Any, kwargs: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Paths of the embeddings that are only looked up, and have many more rows than columns."""
-    given = Example.of(example, kwargs)
-    traced = export(model, given.args, given.kwargs)
-    used: dict[str, list[fx.Node]] = {}
-    for node in traced.graph.nodes:
-        if node.name in traced.weights:
-            used.setdefault(traced.weights[node.name], []).extend(node.users)
+def find_tables(
+    model: nn.Module, example: Any, kwargs: Mapping[str, Any] | None = None, traced: Traced | None = None
+) -> tuple[str, ...]:
+    """Paths of the embeddings that are only looked up, and have many more rows than columns.
+
+    traced: the model's graph, if it is known.
+    """
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
-    found = []
-    for path, module in model.named_modules():
-        if type(module) is not nn.Embedding or module.num_embeddings < LEAST * module.embedding_dim:
-            continue
-        users = used.get(f"{path}.weight", [])
-        if len(names[id(module.weight)]) == 1 and users and all(facts(u).looks_up for u in users):
-            found.append(path)
+    tables = [
+        path
+        for path, module in model.named_modules()
+        if type(module) is nn.Embedding
+        and module.num_embeddings >= LEAST * module.embedding_dim
+        and len(names[id(module.weight)]) == 1
+    ]
+    if tables and traced is None:  # a graph takes long, and most models have none
+        given = Example.of(example, kwargs)
+        traced = export(model, given.args, given.kwargs)
+    found = [path for path in tables if traced is not None and _only_looked_up(f"{path}.weight", traced)]
     if not found:
         raise Unsupported(
             "no table of tokens is only looked up and has many more rows than columns", so="nothing to factor"
         )
     return tuple(found)
+
+
+def _only_looked_up(weight: str, traced: Traced) -> bool:
+    own = [node for node in traced.graph.nodes if traced.weights.get(node.name) == weight]
+    users = [user for node in own for user in node.users]
+    return bool(users) and all(facts(user).looks_up for user in users)
 
 
 def factored(model: nn.Module, paths: tuple[str, ...]) -> nn.Module:

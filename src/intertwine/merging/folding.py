@@ -133,14 +133,15 @@ def fold(model: nn.Module, example: Any, kwargs: Mapping[str, Any] | None = None
 
 
 def find_folding(
-    model: nn.Module, example: Any, kwargs: Mapping[str, Any] | None = None
+    model: nn.Module, example: Any, kwargs: Mapping[str, Any] | None = None, claimed: Symmetry | None = None
 ) -> tuple[Folding, nn.Module]:
-    """How the model folds, and the folded model."""
+    """How the model folds, and the folded model. claimed: the model's symmetry, proved or not, if known."""
     check_model(model)
     given = Example.of(example, kwargs)
     original, model = model, _with_norms_of_torch(model)
-    traced = export(model, given.args, given.kwargs)
-    symmetry = Symmetry(traced)
+    known = claimed if model is original else None
+    symmetry = known or Symmetry(export(model, given.args, given.kwargs))
+    traced = symmetry.traced
     norms = [n for node in traced.graph.nodes if (n := _norm(node, traced.weights, model)) is not None]
     streams = [a for a in symmetry.axes if any(m.param == n.gain for n in norms for m in a.members)]
     if not norms or not streams:
@@ -161,6 +162,10 @@ def find_folding(
         _centre(axis, [n for n in norms if any(m.param == n.gain for m in axis.members)], state, tables)
     for norm in norms:
         _fold_norm(norm, state, shifted[norm.path])
+    read = {id(named[name]): name for name in traced.weights.values() if name in named}
+    for name, tensor in named.items():  # a tied weight has several names, and the graph knows one of them
+        if name in state and id(tensor) in read:
+            state[name] = state[read[id(tensor)]]
     folding = Folding({n.path: (n.eps, shifted[n.path]) for n in norms}, untied)
     folded = folding.rebuild(model)
     with torch.no_grad():

@@ -12,8 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from intertwine.data.evaluation import like_inputs
 from intertwine.graph.export import eval_copy
 from intertwine.merging.contractions import Call, Contraction, Watch, calls, real_rows, storage
+
+NARROW = 256  # columns below which one product is faster than three
 
 
 @dataclass(eq=False)
@@ -54,7 +57,7 @@ def measure(model: nn.Module, data: Iterable[Any]) -> dict[str, Seen]:
     >>> seen["1.weight"].rows, seen["1.weight"].bias, tuple(seen["1.weight"].cov.shape)
     (4, '1.bias', (3, 3))
     """
-    return measure_calls(model, calls(data, next(model.parameters())))
+    return measure_calls(model, calls(data, like_inputs(model)))
 
 
 class Grams:
@@ -79,11 +82,21 @@ def _sums(rows: Tensor) -> tuple[Tensor, Tensor]:
     """sum x and sum x x^T; what varies is multiplied without its mean, which would drown it in rounding."""
     middle = rows.mean(0)
     centred = rows - middle
-    parts = (centred.T @ centred, centred.sum(0), middle)  # summing in float64 takes far longer
+    parts = (_gram(centred), centred.sum(0), middle)  # summing in float64 takes far longer
     varying, rest, middle = (t.to("cpu", torch.float64) for t in parts)
     first = len(rows) * middle + rest
     cross = torch.outer(first, middle)
     return first, varying + cross + cross.T - len(rows) * torch.outer(middle, middle)
+
+
+def _gram(rows: Tensor) -> Tensor:
+    """x^T x; of a wide one only what lies above the diagonal is multiplied."""
+    half = rows.shape[1] // 2
+    if half < NARROW:
+        return rows.T @ rows
+    left, right = rows[:, :half], rows[:, half:]
+    cross = left.T @ right
+    return torch.cat([torch.cat([_gram(left), cross], 1), torch.cat([cross.T, _gram(right)], 1)])
 
 
 class Collector:

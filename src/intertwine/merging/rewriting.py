@@ -50,22 +50,24 @@ def wanted_rewritings(kinds: str, uniform: bool) -> tuple[bool, bool]:
 
 
 def rewrite(
-    model: nn.Module, call: Call, fold: bool | None, factor: bool | None
+    model: nn.Module, call: Call, fold: bool | None, factor: bool | None, claimed: Symmetry | None = None
 ) -> tuple[Folding | None, nn.Module]:
     """The model with its norms folded and its tables factored, and what says how to do that again.
 
     True: done, or `Unsupported`. False: not done. None: done where it can be and adds few parameters.
+    claimed: the model's symmetry, proved or not, if it is known.
     """
     folding: Folding | None = None
     base = model
     if fold is not False:
         with suppress(*((Unsupported,) if fold is None else ())):
-            found, made = find_folding(model, *call)
+            found, made = find_folding(model, *call, claimed)
             if fold or _few(model, made):
                 folding, base = found, made
     if factor is not False:
         with suppress(*((Unsupported,) if factor is None else ())):
-            tables = find_tables(base, *call)
+            known = claimed.traced if claimed is not None and base is model else None
+            tables = find_tables(base, *call, known)
             made = factored(base, tables)
             if factor or _few(model, made):
                 folding, base = replace(folding or Folding(), factored=tables), made

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from intertwine.errors import InputError
+from intertwine.errors import InputError, ModelError
 from intertwine.graph.export import eval_copy
 from intertwine.merging.budget import Sizes, fit_budget
 from intertwine.merging.contractions import Call, first_rows, real_rows, trimmed
@@ -30,7 +30,7 @@ from intertwine.merging.places import is_large
 from intertwine.merging.plan import CHANNELS, EXPERTS, HEADS, RANK, STREAM, AxisPlan, MergePlan
 from intertwine.merging.refit import refit
 from intertwine.merging.rigid import floating
-from intertwine.merging.shrink import apply_merge
+from intertwine.merging.shrink import apply_plan
 from intertwine.merging.spectral import plan_linear
 from intertwine.merging.trial import Narrowing
 
@@ -56,12 +56,16 @@ def fitted(planner: Planner, plan: MergePlan) -> MergePlan:
     if not plan.merges:
         return plan
     shapes = {name: tuple(p.shape) for name, p in planner.model.named_parameters()}
-    small = apply_merge(planner.model, plan)
+    small = apply_plan(planner.model, plan, share=True)
     weights = refit(small, plan, planner.calibration, planner.observed.outputs, shapes)
     better = replace(plan, weights=weights)
-    outputs = _Outputs.of(planner)
+    outputs = planner.outputs
     # Every weight is fitted to what it gave, which need not be best for what the model gives.
-    return better if outputs.error(apply_merge(planner.model, better)) <= outputs.error(small) else plan
+    return (
+        better
+        if outputs.error(apply_plan(planner.model, better, share=True)) <= outputs.error(small)
+        else plan
+    )
 
 
 def weigh(planner: Planner) -> MergePlan:
@@ -83,10 +87,11 @@ def weigh(planner: Planner) -> MergePlan:
     if HEADS in kinds:  # before linear axes: what makes up for heads is in the basis that they had
         heads = _asked(planner, plan_heads(planner.symmetry, planner.weights, planner.measured))
         axes += _running(planner, trial, heads)
-    outputs = _Outputs.of(planner)
+    outputs = planner.outputs
     weighed = [_weighed(planner, axis, outputs) for axis in (*axes, *turned)]
     if EXPERTS in kinds:
-        mixtures, rigid = plan_experts(planner.symmetry, trial, planner.model, outputs.error)
+        own = eval_copy(planner.model, share=True)
+        mixtures, rigid = plan_experts(planner.symmetry, trial, own, outputs.error)
         weighed += _asked(planner, mixtures)
         planner.rigid |= rigid
     return replace(planner.blank(), axes=tuple(weighed))
@@ -135,7 +140,7 @@ def _meet(a: AxisPlan, b: AxisPlan) -> bool:
     return bool(parents(a) & parents(b))
 
 
-def _weighed(planner: Planner, axis: AxisPlan, outputs: _Outputs) -> AxisPlan:
+def _weighed(planner: Planner, axis: AxisPlan, outputs: KnownOutputs) -> AxisPlan:
     """The axis with its costs in relative error of the model's output."""
     count = max(1, axis.size // 4)
     while count < len(axis.merges) and axis.costs[count - 1] < NOTHING:
@@ -143,40 +148,46 @@ def _weighed(planner: Planner, axis: AxisPlan, outputs: _Outputs) -> AxisPlan:
     if len(axis.merges) < count:
         return axis
     cut = _made_up(planner, axis.first(count))
-    small = apply_merge(planner.model, replace(planner.blank(), axes=(cut,)))
+    small = apply_plan(planner.model, replace(planner.blank(), axes=(cut,)), share=True)
     scale = outputs.error(small) / max(axis.costs[count - 1], 1e-12)
     return replace(axis, costs=tuple(scale * c for c in axis.costs))
 
 
-class _Outputs:
+class KnownOutputs:
     """What a model gives on a few inputs, where they are no padding, and how far another is from that.
 
     What comes of padding is read by nobody, and may be far off: tokens that fill up are not measured.
     """
 
     @classmethod
-    def of(cls, planner: Planner) -> _Outputs:
+    def of(cls, planner: Planner) -> KnownOutputs:
         """On the first inputs that the planner measures on."""
         few = first_rows(first_rows(planner.calibration, TRIAL, 1), TOKENS)
         return cls(planner.model, trimmed(few))
 
     def __init__(self, model: nn.Module, call: Call) -> None:
         self.call = call
-        self.before = self._rows(model)
+        self.before = self._rows(eval_copy(model, share=True))
         spread = self.before - self.before.mean(-1, keepdim=True)
         self.whole = float(spread.square().sum().clamp_min(1e-30))
 
     @torch.no_grad()
     def _rows(self, model: nn.Module) -> Tensor:
-        out = floating(eval_copy(model, share=True)(*self.call[0], **self.call[1]))[0]
+        found = floating(model(*self.call[0], **self.call[1]))
+        if not found:
+            raise ModelError("the model's output holds no real numbers", do="return scores, not their order")
+        out = found[0]
         rows = out.reshape(-1, out.shape[-1]) if out.dim() else out.reshape(1, 1)
         kept = real_rows(self.call, len(rows))
         return rows if kept is None else rows[kept]
 
     def error(self, small: nn.Module) -> float:
-        """Relative square error; what is the same for all coordinates of a row does not count."""
-        off = self._rows(small) - self.before
+        """Relative square error; what is the same for all coordinates of a row does not count.
+
+        small: a copy of our own, since it is put into eval mode; through train mode, which clears caches.
+        """
+        off = self._rows(small.train().eval()) - self.before
         return float((off - off.mean(-1, keepdim=True)).square().sum()) / self.whole
 
 
-__all__ = ["KINDS", "fitted", "plan_sequential", "weigh"]
+__all__ = ["KINDS", "KnownOutputs", "fitted", "plan_sequential", "weigh"]

@@ -39,12 +39,17 @@ def apply_merge(model: nn.Module, plan: MergePlan) -> nn.Module:
     >>> small[0].out_features, torch.allclose(small(x), mlp(x), atol=1e-10)
     (7, True)
     """
+    return apply_plan(model, plan)
+
+
+def apply_plan(model: nn.Module, plan: MergePlan, share: bool = False) -> nn.Module:
+    """`apply_merge`; share: what the plan does not touch is the model's own, for those who only run it."""
     state = named_tensors(model)
     missing = [p.param for a in plan.axes for p in a.places if p.param not in state]
     if missing:
         raise InputError(f"the model has no weight {missing[0]!r}", so="the plan belongs to another model")
     parts = fold_parts(plan, {name: t for name, t in state.items() if t.is_floating_point()})
-    small = shrink(model, parts, find_dropped(plan))
+    small = shrink(model, parts, find_dropped(plan), share)
     set_numbers(small, find_numbers(model, plan))
     replace_tensors(small, {name: torch.from_numpy(values.copy()) for name, values in plan.weights.items()})
     return small
@@ -97,13 +102,16 @@ def set_numbers(model: nn.Module, numbers: Mapping[str, Mapping[str, int]]) -> N
             setattr(model.get_submodule(path), name, value)
 
 
-def shrink(model: nn.Module, parts: Iterable[Mapping[str, Tensor]], dropped: Dropped) -> nn.Module:
+def shrink(
+    model: nn.Module, parts: Iterable[Mapping[str, Tensor]], dropped: Dropped, share: bool = False
+) -> nn.Module:
     """A copy of `model` with new weights, given a part at a time, without the dropped positions."""
     state = named_tensors(model)
     before = {name: tuple(t.shape) for name, t in state.items()}
     cut = {name for name, _ in dropped}
     # what is cut is replaced, so that it need not be copied
-    small = copy.deepcopy(model, {id(t): t for name, t in state.items() if name in cut})
+    kept = {n: t for n, t in state.items() if n in cut or (share and isinstance(t, nn.Parameter))}
+    small = copy.deepcopy(model, {id(t): t for t in kept.values()})
     touched = [
         path
         for part in parts

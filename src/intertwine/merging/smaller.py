@@ -17,23 +17,25 @@ from intertwine.data import Evaluation, evaluate
 from intertwine.data.batches import Batches, arguments
 from intertwine.errors import InputError
 from intertwine.graph.example import Example
-from intertwine.graph.export import assert_runs
+from intertwine.graph.export import assert_runs, export
 from intertwine.merging.budget import Sizes
 from intertwine.merging.calibration import DATA
 from intertwine.merging.config_fields import config_key
+from intertwine.merging.contractions import first_rows
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner
 from intertwine.merging.folding import Folding
 from intertwine.merging.limits import Limits, layer_key
 from intertwine.merging.places import check_beta, is_large
 from intertwine.merging.plan import CHANNELS, MergePlan
 from intertwine.merging.registry import all_parameters, find_method
-from intertwine.merging.repair import reestimate_norms
+from intertwine.merging.repair import norms_of, reestimate_norms
 from intertwine.merging.rewriting import has_attention, rewrite, wanted_rewritings
 from intertwine.merging.shrink import apply_merge
 from intertwine.merging.storage import flops_of, save_merged
 from intertwine.progress import Progress, counted
 from intertwine.results import Result, Table
 from intertwine.symmetry import Symmetry, trace
+from intertwine.symmetry.tracing import proved
 
 _MAX_DROP_STEPS = 7
 _AS_RELEASED = {"order": "interleaved", "norm": "sum"}
@@ -224,17 +226,17 @@ def merge(
         check_beta(beta)
     if ratio and not given:
         given = {"target_params": 1.0}  # the ratios are the goal
-    example = Example.of(inputs, kwargs)
+    example, claimed = Example.of(inputs, kwargs), symmetry
     if method is None and not paper:
         method = _named_by(parameters) or ("magnitude" if is_large(model.parameters()) else None)
         if method is None and given and beta is None:
-            symmetry = symmetry or trace(model, tuple(example.args), dict(example.kwargs))
-            method = "sequential" if has_attention(symmetry) else None
+            claimed = symmetry or Symmetry(export(model, example.args, example.kwargs))
+            method = "sequential" if has_attention(claimed) else None
             parameters |= {"kinds": CHANNELS} if method and uniform else {}
     options = _options(method, paper, repair, max_ratio, parameters)
     limits = Limits(None, multiple, tuple(ignore), dict(ratio or {}))
     held = limits, uniform, fold, factor
-    job = _Job(model, example, data, train_data, symmetry, options, axes, progress, *held)
+    job = _Job(model, example, data, train_data, symmetry, options, axes, progress, *held, claimed)
     job.finetune = finetune
     return job.measured(job.plan(**given))
 
@@ -303,6 +305,7 @@ class _Job:
         self, model: nn.Module, example: Example, data: Any, train_data: Any,
         symmetry: Symmetry | None, options: Options, axes: Sequence[str] | None, progress: Progress | None,
         limits: Limits, uniform: bool, fold: bool | None = None, factor: bool | None = None,
+        claimed: Symmetry | None = None,
     ) -> None:  # fmt: skip
         self.start = time.perf_counter()
         self.finetune: Callable[[nn.Module], nn.Module] | None = None
@@ -317,17 +320,18 @@ class _Job:
                 raise InputError("repair by data needs data", do="give data or train_data")
             self.batches = [x for x, _ in Batches(calibration, batch=100, limit=_MEASURED)]
             for batch in self.batches[:1]:
-                assert_runs(model, *arguments(batch), what="the data")
+                assert_runs(model, *first_rows(arguments(batch), 2, 1), what="the data")
         if sequential:
             could = wanted_rewritings(options.get("kinds"), uniform)
             fold, factor = (asked if asked or can else False
                             for asked, can in zip((fold, factor), could, strict=True))  # fmt: skip
         else:
             fold, factor = bool(fold), bool(factor)
-        self.folding, self.base = rewrite(model, self.call, fold, factor)
+        self.folding, self.base = rewrite(model, self.call, fold, factor, claimed)
         if self.base is not model:
-            symmetry = None
-        symmetry = symmetry or trace(self.base, *self.call)
+            symmetry = claimed = None
+        if symmetry is None:
+            symmetry = trace(self.base, *self.call) if claimed is None else proved(model, claimed, example)
         if uniform:
             known = hasattr(model, "config") and hasattr(type(model), "_from_config")
             mergeable = [a for a in symmetry.axes if a.mergeable]
@@ -408,7 +412,9 @@ class _Job:
     def _build(self, plan: MergePlan) -> nn.Module:
         """The smaller model, with statistics measured again if repair is data."""
         small = apply_merge(self.base, plan)
-        return small if self.batches is None else reestimate_norms(small, self.batches, self.base, plan)
+        if self.batches is None or not norms_of(small):
+            return small
+        return reestimate_norms(small, self.batches, self.base, plan)
 
     @cached_property
     def evaluation(self) -> Evaluation | None:

@@ -341,6 +341,7 @@ def flops_of(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] 
 
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), counter:
-        eval_copy(model)(*args, **dict(kwargs or {}))
+        # a weight that wants gradients, as output, is more than the counter's hooks understand
+        eval_copy(model).requires_grad_(False)(*args, **dict(kwargs or {}))
     sizes = [x.shape[0] for x in args if isinstance(x, torch.Tensor) and x.dim()]
     return int(counter.get_total_flops() // np.maximum(1, sizes[0] if sizes else 1))

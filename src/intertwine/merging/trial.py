@@ -21,7 +21,7 @@ from intertwine.graph.run import run
 from intertwine.merging.combine import turned
 from intertwine.merging.plan import RANK, AxisPlan, MergePlan
 from intertwine.merging.rigid import alike, finest, floating
-from intertwine.merging.shrink import apply_merge, find_dropped, named_tensors
+from intertwine.merging.shrink import apply_plan, find_dropped, named_tensors
 from intertwine.merging.spectral import join
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Narrowing:
         for (param, dim), places in find_dropped(cut).items():
             plain[param] = plain[param].index_fill(dim, torch.from_numpy(places), 0.0)
         try:
-            small = apply_merge(self.model, cut)
+            small = apply_plan(self.model, cut, share=True)
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 got = floating(small(*self.args, **self.kwargs))

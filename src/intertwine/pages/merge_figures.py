@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,20 +29,44 @@ def distance_figure(table: np.ndarray, axis: str) -> Figure:
     )
 
 
-def swap_figure(paths: Mapping[str, SwapPath], what: str = "accuracy") -> Figure:
-    """Along the line from theta to pi(theta): equivalent features solid, random ones dashed (Fig. 2b)."""
+def swap_figure(
+    paths: Mapping[str, SwapPath], what: str = "accuracy", *, tested: int | None = None
+) -> Figure:
+    """Along the line from theta to pi(theta): equivalent features solid, random ones dashed (Fig. 2b).
+
+    tested: the number of test inputs, for 95 % intervals of every point.
+    """
     import plotly.graph_objects as go
+    from plotly.colors import qualitative
 
     figure = go.Figure()
-    for name, path in paths.items():
+    for colour, (name, path) in zip(cycle(qualitative.Safe), paths.items(), strict=False):
         for values, dash, kind in ((path.equivalent, "solid", "equivalent"), (path.random, "dash", "random")):
             label = f"{name}: {path.swapped} {kind} swaps"
-            figure.add_trace(go.Scatter(x=path.steps, y=values, name=label, line={"dash": dash}))
+            figure.add_trace(
+                go.Scatter(
+                    x=path.steps, y=values, name=label, line={"dash": dash, "color": colour},
+                    error_y=_intervals(values, tested),
+                )
+            )  # fmt: skip
     return figure.update_layout(xaxis_title="lambda", yaxis_title=what, height=420, **_FRAME)
 
 
-def curve_figure(curves: Mapping[str, Sequence[CurvePoint]], what: str = "accuracy") -> Figure:
-    """Accuracy against the share of parameters kept, several models or methods on one plot (Fig. 3, 4, 6)."""
+def _intervals(shares: Sequence[float], tested: int | None) -> dict[str, object] | None:
+    """95 % error bars of shares of `tested` inputs."""
+    if tested is None:
+        return None
+    half = [1.96 * (max(share * (1 - share), 0.0) / tested) ** 0.5 for share in shares]
+    return {"type": "data", "array": half, "thickness": 1}
+
+
+def curve_figure(
+    curves: Mapping[str, Sequence[CurvePoint]], what: str = "accuracy", *, tested: int | None = None
+) -> Figure:
+    """Accuracy against the share of parameters kept, several models or methods on one plot (Fig. 3, 4, 6).
+
+    tested: the number of test inputs, for 95 % intervals of every point.
+    """
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -54,6 +79,7 @@ def curve_figure(curves: Mapping[str, Sequence[CurvePoint]], what: str = "accura
                 text=[f"{p.setting:g}" for p in ordered],
                 name=name,
                 mode="lines+markers",
+                error_y=_intervals([p.score for p in ordered], tested),
             )
         )
     return figure.update_layout(xaxis_title="parameters kept, %", yaxis_title=what, height=460, **_FRAME)

@@ -148,9 +148,9 @@ def _firsts(rows: Sequence[_Row]) -> Iterator[bool]:
 def _row_markup(row: _Row, axes: Sequence[Axis], first: bool) -> str:
     chips = "".join(
         f'<button type="button" class="chip" data-axis="{number}" '
-        f'style="background:{COLOURS[axes[number].group.name]}" title="{html.escape(axes[number].name)}">'
-        f"{axes[number].size}</button>"
-        for number in row.axes
+        f'style="background:{COLOURS[axis.group.name]}" title="{html.escape(axis.name)}" '
+        f'aria-label="{axis.size} channels of {html.escape(axis.name)}">{axis.size}</button>'
+        for number, axis in ((number, axes[number]) for number in row.axes)
     )
     return (
         f'<div class="map-row{" first" if first else ""}" data-name="{html.escape(row.name)}" '

@@ -29,10 +29,14 @@ def heat_map(
     title: str = "",
     row_title: str = "",
     column_title: str = "",
+    value_title: str = "",
     low: float | None = 0.0,
     high: float | None = 1.0,
 ) -> Figure:
-    """A matrix of similarities; rows run downwards. An undefined entry is left blank."""
+    """A matrix of similarities; rows run downwards, `value_title` names what the colours are.
+
+    An undefined entry is left blank.
+    """
     from plotly.graph_objects import Figure, Heatmap
 
     trace = Heatmap(
@@ -42,6 +46,7 @@ def heat_map(
         customdata=[[[p, q] for q in columns] for p in rows],
         hovertemplate="%{customdata[0]} with %{customdata[1]}: %{z:.4f}<extra></extra>",
         colorscale="Viridis",
+        colorbar={"title": {"text": value_title}},
         zmin=low,
         zmax=high,
     )

@@ -184,7 +184,7 @@ def table(name: str, folder: Path, setting: Setting, progress: Progress) -> Outc
     from intertwine.pages.panel_figures import interval_text
 
     quick = setting.quick
-    classifiers = trends(find_relation(folder, quick, progress))
+    classifiers = trends(find_relation(folder, setting, progress))
     facts: dict[str, Any] = {}
     panels = []
     for label, bottleneck in EXPERIMENTS.items():

@@ -1,8 +1,7 @@
 """The preset `cifar`: trained nets and images of CIFAR from folders, where `quick` has digits.
 
---data DIR holds cifar10/ and cifar100/ (test.parquet, train*.parquet),
-tiny-imagenet/val.parquet; --weights DIR
-the checkpoints below. The nets are not the source's: a claim that passes on them agrees in kind.
+--data DIR holds cifar10/ and cifar100/ (test.parquet, train*.parquet), tiny-imagenet/val.parquet; --weights
+DIR the checkpoints below. The nets are not the source's: a claim that passes on them agrees in kind.
 """
 
 from __future__ import annotations
@@ -35,8 +34,14 @@ class Checkpoint:
 CHECKPOINTS: dict[str, Checkpoint] = {
     **{f"tiny10-cifar10-seed{k}": Checkpoint("tiny10", "cifar10-legacy") for k in range(10)},
     **{f"resnet20-cifar10-{k}": Checkpoint("resnet20", "cifar10-legacy") for k in ("seed0", "seed1", "c")},
+    **{f"resnet{depth}-cifar10-c": Checkpoint(f"resnet{depth}", "cifar10-legacy") for depth in (32, 56)},
+    **{
+        f"resnet{depth}-cifar100-c": Checkpoint(f"resnet{depth}", CIFAR100, {"classes": 100})
+        for depth in (20, 32)
+    },
     "vgg16-cifar10": Checkpoint("vgg16", "cifar10"),
-    "resnet20-cifar100-c": Checkpoint("resnet20", CIFAR100, {"classes": 100}),
+    **{f"vit48-cifar10-{k}": Checkpoint("vit48", "0.5,0.5,0.5/0.5,0.5,0.5") for k in "ab"},
+    **{f"modadd59-{k}": Checkpoint("modadd59", "none") for k in "ab"},
 }
 TINY10 = tuple(f"tiny10-cifar10-seed{k}" for k in range(10))
 RESNET20 = ("resnet20-cifar10-seed0", "resnet20-cifar10-seed1", "resnet20-cifar10-c")
@@ -80,6 +85,15 @@ def load_checkpoint(setting: Setting, name: str) -> nn.Module:
     """A trained net."""
     from intertwine import zoo
 
-    found = CHECKPOINTS[name]
-    net = zoo.build(found.model, **found.options)
-    return zoo.load_weights(net, find(setting, f"{name}.safetensors")).eval()
+    return zoo.load_weights(build_untrained(name), find(setting, f"{name}.safetensors")).eval()
+
+
+def build_untrained(name: str, seed: int = 0) -> nn.Module:
+    """The net of a checkpoint before training."""
+    import torch
+
+    from intertwine import zoo
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return zoo.build(CHECKPOINTS[name].model, **CHECKPOINTS[name].options)

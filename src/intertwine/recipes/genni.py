@@ -30,6 +30,7 @@ DIFFERS = (
     "seed, the tolerance a fraction of the figure's epsilon. Components are counted where the source looks."
 )
 QUICK = "Fewer inputs and a coarser grid."
+BATCH = 256  # of both tables of appendix B
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def find_sample(objective: Objective, settings: Settings, dim: int, progress: Pr
     return find_equivalents(
         objective, n=dim + 1, tolerance=settings.tolerance, optimizer=settings.optimizer,
         learning_rate=settings.lr,
-        batch=256, max_steps=settings.max_steps, starts=settings.starts, spread=settings.spread,
+        batch=BATCH, max_steps=settings.max_steps, starts=settings.starts, spread=settings.spread,
         seed=settings.seed, population=None if settings.model == "four" else dim + 1, progress=progress,
     )  # fmt: skip
 
@@ -187,7 +188,8 @@ def _claims(
     largest = found.largest / size if size else 0.0
     ratio = measured["epsilon / variance of outputs"]
     why = f"epsilon is {ratio:.3g} times the variance of the outputs; below 1 it tells functions apart."
-    text = f"{found.components} components, the largest with {largest:.0%} of {size:,} points"
+    text = f"{found.components} components, the largest with {largest:.0%} of {size:,} points; epsilon is "
+    text += f"{ratio:.3g} times the variance of the outputs"
     claims = [
         holds(f"{where}: components of the epsilon-set", "there is a connected region with low loss"
               if name[-1] in "14" else "the region remains connected", text, "the largest has 90 % of the "

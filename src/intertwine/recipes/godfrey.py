@@ -31,7 +31,7 @@ _DIGITS = Net("digits-vgg", "digits", "digits", {"width": 8}, 10)
 SMALL = {
     "myrtle": _DIGITS,
     "myrtle-plain": _DIGITS,
-    "myrtle-constant": Net("digits-vgg", "digits", "digits", {"width": 16}, 10),
+    "myrtle-constant": Net("digits-vgg", "digits", "digits", {"width": 16, "constant": True}, 10),
     "resnet20-pad": Net("resnet20", "digits", "digits", {"width": 8}, 10),
     "resnet18": Net("resnet18", "digits", "digits", {"width": 8}, 10),
 }
@@ -100,7 +100,8 @@ def load_seeds(model: str, count: int, folder: Path, setting: Setting, progress:
     nets = [train_net(net, splits, folder, seed, progress)[0] for seed in range(total)]
     kind = f"{net.model} on {net.data}"
     if setting.quick:
-        kind = f"{net.model} of width {net.options['width']} on digits of 8x8 pixels"
+        width = f"{'constant ' if net.options.get('constant') else ''}width {net.options['width']}"
+        kind = f"{net.model} of {width} on digits of 8x8 pixels"
     return Seeds(
         nets, splits.train.take(train), splits.test if test is None else splits.test.take(test), kind
     )

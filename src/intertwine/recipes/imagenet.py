@@ -106,7 +106,7 @@ def harder_tasks(name: str, folder: Path, setting: Setting, progress: Progress) 
         label: merge_curves({label: subject}, quick, stages[label])[label]
         for label, subject in subjects.items()
     }
-    left = shares_left(curves, subjects)
+    left, tested = shares_left(curves, subjects), min(s.tested for s in subjects.values())
     shares = list(left.values())
     if quick:
         claims = [
@@ -126,7 +126,8 @@ def harder_tasks(name: str, folder: Path, setting: Setting, progress: Progress) 
                   "least 85 %", min(vggs, default=1) >= 0.9 and min(resnets, default=1) >= 0.85),
         ]  # fmt: skip
     return write_outcome(
-        folder, name, "merging on a harder task", {"Each dot is a beta": curve_figure(curves)},
+        folder, name, "merging on a harder task",
+        {f"Each dot is a beta; 95 % intervals, {tested:,} test inputs": curve_figure(curves, tested=tested)},
         setting=setting,
         tables={"Points": curve_rows(curves)}, facts=accuracy_facts(subjects), claims=claims,
         differs=QUICK if quick else "The validation images in the folder, whichever they are.",

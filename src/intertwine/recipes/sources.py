@@ -62,6 +62,7 @@ _TABLE = """
 000 | Definition 2.1 | functionally equivalent features | unit/test_source_theory.py::test_the_defect_of_naturality_is_zero_for_an_isomorphic_net_and_only_for_one |
 000 | Proposition 2.2 | linear mode connectivity implies an isomorphism | | `naturality_defect` says how far a pair is from one; a trained pair with a flat line was not measured
 000 | Figure 2a | distances of the features of the last convolution | ifm-fig2a |
+000 | Section 4.1, ours | does longer training with weight decay make equal features? | ifm-training | our question: the source says that they are equal, not why
 000 | Figure 2b | interpolation to swapped features | ifm-fig2b |
 000 | Theorem 2.3 | several isomorphisms iff two features are equal | unit/test_merge.py::test_automorphisms_are_the_planted_ones unit/test_orbit_stabiliser.py::test_a_generic_model_has_no_automorphism |
 000 | Definition 2.4 | feature complexity | property/test_symmetry.py::test_planted_duplicates_are_automorphisms |
@@ -114,7 +115,7 @@ _TABLE = """
 002 | Figure 9 | Procrustes of ResNet20s | symmetry-fig9 |
 002 | Figure 10 | Procrustes of ResNet18s | symmetry-fig10 |
 002 | Figure 11 | CKA of ResNet18s | symmetry-fig11 |
-002 | Figure 12 | stitching of vision transformers | | ten trained CCTs are needed; `stitch` takes any transformer of the zoo
+002 | Figure 12 | stitching of vision transformers | symmetry-fig12 | a ViT and a modular-addition transformer; ten trained CCTs are not here
 002 | Figure 13 | stitching with alpha chosen | symmetry-fig13 |
 002 | Figure 14 | which alpha is chosen | symmetry-fig14 unit/test_stitch.py::test_an_alpha_that_was_chosen_is_told |
 002 | Figure 15 | penalty against sparsity | symmetry-fig15 |
@@ -158,7 +159,7 @@ _TABLE = """
 003 | Figure 3.7 | the network with a bottleneck | functional-fig3.7 |
 003 | Figure 3.8 | policies with a bottleneck | functional-fig3.8 |
 003 | Table 3.1 | correlations of three experiments | functional-table3.1 |
-003 | Figure 4.1 | two heads on one base, a drawing | functional-table4.1 |
+003 | Figure 4.1 | two heads on one base, a drawing | | nothing to run: a drawing of the nets of table 4.1
 003 | Table 4.1 | same features, opposite functions | functional-table4.1 |
 003 | Appendix, figure 1 | policies: CKA against Spearman | functional-figA1 |
 003 | Appendix, figure 2 | the same with a bottleneck | functional-figA2 |
@@ -166,10 +167,10 @@ _TABLE = """
 004 | Section 2, orbit | the class as an orbit; isotropy of a parameter | unit/test_source_theory.py::test_isotropy_is_what_leaves_a_parameter_as_it_is unit/test_explore_quotient.py::test_each_part_of_the_group_is_divided_out |
 004 | Algorithm 1 | the search for equivalent parameters | unit/test_explore_search.py::test_found_points_satisfy_the_exact_invariants |
 004 | Section 3 | plane, grid and epsilon-set | unit/test_explore_plane.py::test_span_is_orthonormal_and_holds_its_points unit/test_explore_plane.py::test_every_grid_point_has_its_own_j |
-004 | Figure 1 | a four-parameter net in a plane | genni-fig1 |
+004 | Figure 1 | a four-parameter net in a plane | genni-fig1 | its epsilon lies above the variance of the outputs, so that the set holds constant functions too
 004 | Figure 2 | the same in space, and its hole | genni-fig2 unit/test_source_theory.py::test_the_hole_of_figure_2b_is_two_units_on_one_side unit/test_source_theory.py::test_betti_numbers_of_known_sets |
-004 | Table 1 | hyperparameters of LeNet | genni-fig4 |
-004 | Table 2 | hyperparameters of the small net | genni-fig1 |
+004 | Table 1 | hyperparameters of LeNet | unit/test_sources_table.py::test_hyperparameters_of_genni_are_those_of_its_tables | what `genni-fig4` to `fig6` run with
+004 | Table 2 | hyperparameters of the small net | unit/test_sources_table.py::test_hyperparameters_of_genni_are_those_of_its_tables | what `genni-fig1` to `fig3` run with
 004 | Figure 3 | UMAP of the small net's class | genni-fig3 |
 004 | Figure 4 | LeNet in a plane | genni-fig4 |
 004 | Figure 5 | LeNet in space | genni-fig5 |

@@ -57,7 +57,12 @@ def similarities(
     what = "CKA" if kind == "cka" else "Procrustes similarity"
     figures: dict[str, Any] = {
         f"{k} {what} of layers, mean over {len(seeds.nets) * (len(seeds.nets) - 1) // 2} pairs": heat_map(
-            found.mean[m], names, names, row_title="layer of one net", column_title="layer of the other"
+            found.mean[m],
+            names,
+            names,
+            row_title="layer of one net",
+            column_title="layer of the other",
+            value_title=what,
         )
         for k, m in known.items()
     }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from intertwine.activations import intertwiner
-from intertwine.ir.value import Value
+from intertwine.ir.value import Factor, Value, zero_scale
 from intertwine.rules import moments
 from intertwine.rules.registry import Context, rule
 
@@ -84,11 +85,22 @@ def batch_norm_training(
 ) -> tuple[Value, ...]:
     """Normalise every channel over the batch (also how weights are standardised); statistics move with it."""
     others = [d for d in range(len(x.dims)) if d != 1]
-    x = ctx.normalize(x, others)
+    x = ctx.normalize(x, others, odd=True)
     out = _affine(ctx, x, gain, shift, channelwise=True)
-    mean = ctx.reduce(x, others, keepdim=False)
-    stored = [ctx.add(old, mean) for old in args[:2] if isinstance(old, Value)]
-    return (out, *[mean] * (len(ctx.shapes) - 1 - len(stored)), *stored)
+    statistics = _statistics(ctx, x)
+    return (out, *statistics, *_stored(ctx, args[:2], statistics))[: len(ctx.shapes)]
+
+
+def _statistics(ctx: Context, x: Value) -> tuple[Value, Value]:
+    """Mean and variance of every channel: a variance is that of the channel negated."""
+    mean = ctx.reduce(x, [d for d in range(len(x.dims)) if d != 1], keepdim=False)
+    unsigned = tuple(Factor(f.axes, f.ids, zero_scale(f.ids.shape)) for f in mean.factors)
+    return mean, replace(mean, factors=unsigned)
+
+
+def _stored(ctx: Context, before: Sequence[Any], statistics: Sequence[Value]) -> list[Value]:
+    """The running statistics after a step towards those of the batch."""
+    return [ctx.add(old, new) for old, new in zip(before, statistics, strict=True) if isinstance(old, Value)]
 
 
 @rule("layer_norm.default", centres=True, moments=moments.layer_norm)
@@ -103,7 +115,7 @@ def layer_norm(
 ) -> Value:
     """(x - mean) / std over the last dimensions: permutations only."""
     rank = len(x.dims)
-    x = ctx.normalize(x, list(range(rank - len(shape), rank)))
+    x = ctx.normalize(x, list(range(rank - len(shape), rank)), odd=True)
     return _affine(ctx, x, gain, shift, channelwise=False)
 
 
@@ -113,7 +125,7 @@ def rms_norm(
 ) -> Value | tuple[Value, ...]:
     """x / |x|: rotations pass, and permutations where there is a gain."""
     rank = len(x.dims)
-    x = ctx.normalize(x, list(range(rank - len(shape), rank)), rotation=True)
+    x = ctx.normalize(x, list(range(rank - len(shape), rank)), rotation=True, odd=True)
     out = _affine(ctx, x, gain, None, channelwise=False)
     return out if len(ctx.shapes) == 1 else (out, Value(tuple(() for _ in ctx.shapes[1])))
 
@@ -132,7 +144,7 @@ def group_norm(
     shape = x.shape
     n, c, *rest = shape
     split = ctx.reshape(x, (n, groups, c // groups, *rest))
-    out = ctx.normalize(split, list(range(2, len(split.dims))))
+    out = ctx.normalize(split, list(range(2, len(split.dims))), odd=True)
     return _affine(ctx, ctx.reshape(out, shape), gain, shift, channelwise=True)
 
 
@@ -149,10 +161,15 @@ def instance_norm(
     eps: float,
     cudnn: bool = False,
 ) -> Value:
-    """Normalise every channel of every sample over its pixels."""
+    """Normalise every channel of every sample over its pixels; running statistics move with the channels.
+
+    Those that are given are written to, which neither its schema nor the graph says.
+    """
     if not use_input_stats and mean is not None and var is not None:
         return batch_norm(ctx, x, gain, shift, mean, var, momentum, eps)[0]
-    x = ctx.normalize(x, list(range(2, len(x.dims))))
+    x = ctx.normalize(x, list(range(2, len(x.dims))), odd=True)
+    if use_input_stats:
+        _stored(ctx, (mean, var), _statistics(ctx, x))
     return _affine(ctx, x, gain, shift, channelwise=True)
 
 

@@ -37,6 +37,7 @@ class Rule:
     checks      it asserts something and returns nothing
     adds        it sums its two operands, or takes their difference
     looks_up    it takes rows of its first operand, a table, by an index
+    picks       it takes slices of its first operand by an index
     ranks       it says which entries along a dimension are the largest, as a router of experts does
     moments     how means and covariances of features pass (`rules.moments`)
     rows        the dimension of its result along which the outputs of its weight (argument 1) lie
@@ -62,6 +63,7 @@ class Rule:
     checks: bool = False
     adds: bool = False
     looks_up: bool = False
+    picks: bool = False
     ranks: bool = False
     moments: Callable[..., Any] | None = None
     rows: int | None = None
@@ -98,6 +100,9 @@ class Context(Algebra):
     def transposed(self, matrix: Value) -> Value:
         """A matrix with its two dimensions exchanged; that of a weight is known as such."""
         return matrix.permuted([1, 0])
+
+    def part(self, made: Any, of: Any) -> None:
+        """Remember that a value (or each of several) holds entries of a weight as they are."""
 
     def linear_weight(self, matrix: Value) -> None:
         """Remember that x @ W.T uses W as a linear layer does, if `matrix` is the transpose of a weight."""

@@ -236,7 +236,7 @@ def _listed(ctx: Context, size: int) -> Ids | None:
     return order if len(np.unique(order)) == len(order) else None
 
 
-@rule("index.Tensor", "_unsafe_index.Tensor")
+@rule("index.Tensor", "_unsafe_index.Tensor", picks=True)
 def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     """Advanced indexing: the indexed dimensions are fixed, the others stay; a list of numbers is a slice."""
     places = [d for d, i in enumerate(indices) if i is not None]
@@ -255,7 +255,7 @@ def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     return x.with_dims((*before, *new, *(x.dims[d] for d in kept[start:])))
 
 
-@rule("index_select.default")
+@rule("index_select.default", picks=True)
 def index_select(ctx: Context, x: Value, dim: int, chosen: Value) -> Value:
     """Slices chosen by data: the dimension is fixed; by a list of numbers: labels move along."""
     dim %= len(x.dims)

@@ -17,6 +17,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from intertwine.data.evaluation import like_inputs
 from intertwine.errors import DataError
 from intertwine.stitching.junctions import Junction
 from intertwine.stitching.maps import resize
@@ -108,11 +109,11 @@ def record(
     sums = [Moments(*j.widths) for j in junctions] if moments else []
     kept: list[list[Tensor]] = []
     outputs: tuple[list[Tensor], list[Tensor]] = ([], [])
-    device = next((p.device for p in part_a.parameters()), inputs.device)
+    likes = [like_inputs(part) if inputs.is_floating_point() else inputs for part in (part_a, part_b)]
     for start in range(0, len(inputs), a.batch):
         rows = slice(start, start + a.batch)
-        batch = inputs[rows].to(device)
-        batch_b = batch if inputs_b is None else inputs_b[rows].to(device)
+        batch = inputs[rows].to(likes[0])
+        batch_b = (inputs if inputs_b is None else inputs_b)[rows].to(likes[1])
         found_a, found_b = iter(part_a(batch)), iter(part_b(batch_b))
         for k, junction in enumerate(junctions):
             mine = [next(found_a) for _ in range(1 + len(junction.a.live))]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from intertwine.stitching.fit import Training
 
 _ALL = Group(linear=GENERAL)
+_RELU = Group(permutation=True, positive=1)
 
 
 @stitch_class("identity", "no map at all", ranges=lambda group: Group(), square=True)
@@ -55,6 +56,16 @@ def member(moments: Moments, group: Group, number: float) -> Tensor:
     if group.linear == GENERAL:
         return least_squares(moments)
     return procrustes(moments) if group.linear else monomial(moments, group)
+
+
+@stitch_class(
+    "grelu", "permutations and positive scales, whatever acts at the layer (G_ReLU of source 002)",
+    ranges=lambda group: _RELU, square=True,
+    trained=lambda start, group, number, training: group_map(start, _RELU, number, training),
+)  # fmt: skip
+def of_relu(moments: Moments, group: Group, number: float) -> Tensor:
+    """The P D nearest to Y X^-1."""
+    return monomial(moments, _RELU)
 
 
 @stitch_class(

@@ -55,3 +55,13 @@ def _row(spec: str) -> Row:
         tuple(report.unknown_ops),
         {k: round(v, 3) for k, v in report.seconds.items()},
     )
+
+
+def _warm_up() -> None:
+    """One model, so that what torch and transformers fill when first used is there in every process."""
+    with warnings.catch_warnings(), contextlib.suppress(IntertwineError):
+        warnings.simplefilter("ignore")
+        _row("hf:llama")
+
+
+_warm_up()

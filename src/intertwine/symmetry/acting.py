@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import torch
 from torch import nn
 
 from intertwine.checks import checked
 from intertwine.errors import InputError, ModelError
+from intertwine.graph.export import computed
 from intertwine.symmetry.transform import (
     Action,
     Element,
@@ -46,7 +46,7 @@ def act(model: nn.Module, element: Element | Translation) -> nn.Module:
         )
     # The copy finds the new tensors in place of the old ones: tied weights stay one object, and the weights
     # are never there three times.
-    memo: dict[int, Any] = {}
+    memo = computed(model)
     with torch.no_grad():
         for name in names:
             old = state[name]

@@ -112,6 +112,9 @@ def crossed_blocks(ancestors: csr_array, orbit: Ids, frozen: np.ndarray) -> Ids:
         above, role = ancestors.indices[place], ancestors.data[place]
         sort = np.lexsort((role, orbit[above]), axis=1)
         above, role = np.take_along_axis(above, sort, axis=1), np.take_along_axis(role, sort, axis=1)
+        kinds = orbit[above]
+        if len(members) == 1 and (kinds[0, 1:] != kinds[0, :-1]).all():
+            continue  # alone, in one block of each kind: nothing to exchange
         if not _is_grid(ancestors, orbit, above, role):
             bad.append(np.r_[members, np.unique(above)])
     return np.unique(np.concatenate(bad)) if bad else np.zeros(0, np.int64)

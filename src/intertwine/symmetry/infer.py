@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,143 +11,13 @@ import torch
 from torch import fx
 
 from intertwine.graph.export import Traced, where
-from intertwine.ir.ledger import ANY_NONLINEAR, Ids, Ledger
-from intertwine.ir.placing import project
-from intertwine.ir.value import Factor, Value, fixed, parameter
-from intertwine.rules import Context, facts, find_rule
+from intertwine.ir.ledger import Ledger
+from intertwine.ir.value import Value, fixed
+from intertwine.rules import find_rule
 from intertwine.rules.rotary import Rotary
-from intertwine.symmetry.windows import NONE, Windows
+from intertwine.symmetry.context import GraphContext, Inference, Slot
 
 MOVED = "which of these positions are read depends on the input's size"
-
-
-@dataclass(frozen=True)
-class Slot:
-    """The labels of one dimension of one weight.
-
-    ids and scale have shape (size,), or (groups, size) where the order along this dimension may differ in
-    each group of dimension 0 (the input channels of a grouped convolution).
-    """
-
-    weight: str
-    dim: int
-    ids: Ids
-    scale: Ids
-
-
-@dataclass
-class Inference:
-    """What one run of the rules leaves behind.
-
-    unread: whether some positions of a weight were read by no op, and are frozen for that.
-    left_out: labels along dimensions that are sliced, of which no slice keeps any.
-    """
-
-    ledger: Ledger
-    slots: dict[tuple[str, int], Slot] = field(default_factory=dict)
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    roles: dict[tuple[str, int], str] = field(default_factory=dict)
-    shifts: dict[str, float] = field(default_factory=dict)
-    values: dict[str, Value] = field(default_factory=dict)
-    unknown: dict[str, str] = field(default_factory=dict)
-    unused: list[str] = field(default_factory=list)
-    # What every rotary embedding that was left out reads, and who is turned with whom there.
-    rotations: list[tuple[Value, np.ndarray]] = field(default_factory=list)
-    unread: bool = False
-    left_out: Ids = field(default_factory=NONE.copy)
-
-
-class GraphContext(Context):
-    """The primitives, and what the graph knows about weights."""
-
-    def __init__(self, result: Inference) -> None:
-        super().__init__(result.ledger)
-        self.result = result
-        self._weight_of: dict[int, str] = {}
-        self._transposes: dict[int, tuple[str, Value]] = {}  # held, so that ids stay theirs
-        self._users: dict[str, list[fx.Node]] = {}
-        self._grouped: dict[tuple[str, int], Value] = {}
-        self.literals: dict[fx.Node, np.ndarray] = {}
-        self.unread: list[str] = []
-        self.windows = Windows()
-
-    def take(self, value: Value, dim: int, index: Ids) -> Value:
-        """Known slices of one dimension, which are remembered: see `_freeze_moved`."""
-        out = super().take(value, dim, index)
-        self.windows.note(self.op, value, dim, index, out)
-        return out
-
-    def weight(self, name: str, shape: tuple[int, ...], users: list[fx.Node]) -> Value:
-        """The symbolic value of a weight; a tied weight is one value."""
-        if name not in self.result.values:
-            value = parameter(self.ledger, shape)
-            self.result.values[name] = value
-            self.result.shapes[name] = shape
-            self._weight_of[id(value)] = name
-            for dim, axes in enumerate(value.dims):
-                if axes:
-                    factor = next(f for f in value.factors if f.axes == axes)
-                    self.result.slots[name, dim] = Slot(name, dim, factor.ids, factor.scale)
-        self._users.setdefault(name, []).extend(users)
-        return self.result.values[name]
-
-    def role(self, value: Any, dim: int, role: str, shift: float = 0.0) -> bool:
-        """See `Context.role`. Only a weight used directly has a role."""
-        name = self._weight_of.get(id(value))
-        if name is None:
-            return False
-        self.result.roles.setdefault((name, dim), role)
-        if not shift:
-            return True
-        return self._only_normalizes(name) and self.result.shifts.setdefault(name, shift) == shift
-
-    def transposed(self, matrix: Value) -> Value:
-        """See `Context.transposed`."""
-        out, name = super().transposed(matrix), self._weight_of.get(id(matrix))
-        if name is not None:
-            self._transposes[id(out)] = (name, out)
-        return out
-
-    def linear_weight(self, matrix: Value) -> None:
-        """See `Context.linear_weight`."""
-        name, _ = self._transposes.get(id(matrix), (None, None))
-        if name is not None:
-            self.result.roles.setdefault((name, 0), "out")
-            self.result.roles.setdefault((name, 1), "in")
-
-    def _only_normalizes(self, name: str) -> bool:
-        return all(facts(user).statistics is not None for user in self._users[name])
-
-    def grouped_weight(self, weight: Value, groups: int) -> Value:
-        """See `Context.grouped_weight`. Valid only if every user of the weight groups it in this way."""
-        split = super().grouped_weight(weight, groups)
-        name = self._weight_of.get(id(weight))
-        if name is None or not split.dims[2]:
-            return split
-        users = self._users[name]
-        if any(u.target is not users[0].target or u.args[3:] != users[0].args[3:] for u in users):
-            return split
-        if (name, groups) not in self._grouped:
-            self._grouped[name, groups] = self._lift(name, split, groups)
-        return self._grouped[name, groups]
-
-    def _lift(self, name: str, split: Value, groups: int) -> Value:
-        """Give the input channels labels of their own in every group."""
-        (axis,) = split.dims[2]
-        hosts = split.dims[0]
-        if len(hosts) != 1:
-            return split
-        shape = (groups, axis.size)
-        lifted = Factor((hosts[0], axis), self.ledger.fresh_labels(shape), self.ledger.fresh_scales(shape))
-        self.ledger.mark(lifted.ids, ANY_NONLINEAR)
-        self.result.slots[name, 1] = Slot(name, 1, lifted.ids, lifted.scale)
-        for factor in split.factors:
-            if hosts[0] in factor.axes:
-                self.ledger.tie(project(self.ledger, factor, hosts), project(self.ledger, lifted, hosts))
-            if factor.axes == hosts:
-                self.ledger.zero(factor.scale)  # the lifted scales do the same to the same entries
-        kept = tuple(f for f in split.factors if f.axes != (axis,))
-        return Value(split.dims, (*kept, lifted))
 
 
 def infer(graphs: Sequence[Traced], *, without: Sequence[Mapping[fx.Node, Rotary]] = ()) -> Inference:
@@ -281,7 +150,10 @@ def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
     if found is not None:
         if found.same and node.args[0] in ctx.literals and _whole(node):
             ctx.literals[node] = ctx.literals[node.args[0]]  # type: ignore[index]
-        return _used_parts(ctx, node, found.apply(ctx, *args, **kwargs), before)
+        made = found.apply(ctx, *args, **kwargs)
+        if found.carries or found.picks:
+            ctx.part(made, args[0])
+        return _used_parts(ctx, node, made, before)
     if any(isinstance(v, Value) and v.factors for v in leaves):
         ctx.result.unknown.setdefault(str(node.target), where(node))
     # What no symmetry touches comes out untouched, whatever the op.

@@ -48,7 +48,7 @@ def trace(
     given = Example.of(example, kwargs)
     clock = Clock()
     if prove and isinstance(model, nn.Module):
-        _assert_has_values(model)
+        _assert_has_values(model)  # before a long export
     first = export(model, given.args, given.kwargs)
     if not prove:
         stage = Stage(model, (), given, next(_dtypes(model), torch.float32), memory=0)
@@ -72,7 +72,13 @@ def trace(
             if not symmetry.inference.ledger.cuts and not symmetry.loose and not changes and not new:
                 return symmetry
         return Symmetry(*graphs, seconds_export=clock.seconds)
-    return Trial(model, Symmetry(first, seconds_export=clock.seconds), given, seed).proved()
+    return proved(model, Symmetry(first, seconds_export=clock.seconds), given, seed)
+
+
+def proved(model: nn.Module, claimed: Symmetry, example: Example, seed: int = 0) -> Symmetry:
+    """What `trace` gives, from what the rules claim of the model's graph at the example."""
+    _assert_has_values(model)
+    return Trial(model, claimed, example, seed).proved()
 
 
 def _assert_has_values(model: nn.Module) -> None:

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from intertwine.checks import checked
 from intertwine.data.batches import Batches, arguments, count_rows
-from intertwine.errors import InputError, ModelError
+from intertwine.data.evaluation import call, like_inputs
+from intertwine.errors import DataError, InputError, ModelError
 from intertwine.graph.example import Example
 from intertwine.ir.ledger import Ids
 from intertwine.progress import Progress
@@ -290,7 +291,15 @@ class _Given:
         batch = shapes[0][0] if shapes and shapes[0] else 1
         for found, _ in Batches(self.data, batch=batch, limit=self.limit):
             if count_rows(found) == batch:
-                yield Example(*arguments(found))
+                given = Example(*arguments(found))
+                missing = sorted(self.example.kwargs.keys() - given.kwargs.keys())
+                if missing:
+                    raise DataError(
+                        f"the model takes {', '.join(missing)} by name, and the data has none",
+                        do="give inputs by name, or leave the data out",
+                    )
+                call(self.model, found, like_inputs(self.model).dtype)  # it tells what does not fit
+                yield given
 
 
 __all__ = ["Dimension", "dimension"]

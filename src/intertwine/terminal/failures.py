@@ -6,9 +6,10 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from itertools import pairwise
 
-from intertwine.errors import InputError, IntertwineError, ModelError
-from intertwine.foreign import place_in_user_code, replaced
+from intertwine.errors import InputError, IntertwineError, ModelError, unsolvable
+from intertwine.foreign import place_in_user_code, put_back
 from intertwine.text import first_line, shown
 
 OUR_BUG = 70  # EX_SOFTWARE of sysexits.h
@@ -16,7 +17,7 @@ OUR_BUG = 70  # EX_SOFTWARE of sysexits.h
 
 def report(error: BaseException) -> int:
     """Say what ended the command; the exit code."""
-    known = _as_ours(error)
+    known = _as_ours(error, put_back())
     if known is not None:
         say_error(f"{type(known).__name__}: {known}")
         return known.exit_code
@@ -27,8 +28,11 @@ def report(error: BaseException) -> int:
     return OUR_BUG
 
 
-def _as_ours(error: BaseException) -> IntertwineError | None:
-    """What is not a bug, whoever raised it: our errors, code of others that exits, no memory, no disk."""
+def _as_ours(error: BaseException, changed: list[str]) -> IntertwineError | None:
+    """What is not a bug, whoever raised it: our errors, code of others that exits, no memory, no disk.
+
+    changed: functions of torch, numpy and Python that code of the user's had replaced.
+    """
     if isinstance(error, IntertwineError):
         return error
     if isinstance(error, SystemExit):  # we never exit in the middle; a return code of 0 would be a lie
@@ -40,12 +44,20 @@ def _as_ours(error: BaseException) -> IntertwineError | None:
     if isinstance(error, OSError) and error.strerror:
         named = f"{error.filename}: " if error.filename else ""
         return InputError(f"{named}{error.strerror}")
+    told = unsolvable(error)
+    if told is not None:
+        return told
     place = place_in_user_code(error)
     if place:
         return ModelError(
             f"the model's code failed: {type(error).__name__}: {first_line(error)}", where=place
         )
-    changed = replaced()
+    if _is_of_a_layer(error):
+        return ModelError(
+            f"a layer fails on what it is given: {type(error).__name__}: {first_line(error)}",
+            where=_place(error),
+            do="check that model and data belong together (shapes, precision, vocabulary)",
+        )
     if changed:
         names = ", ".join(changed[:3]) + (" and others" if len(changed) > 3 else "")
         return ModelError(
@@ -61,9 +73,22 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return "can't allocate memory" in text or "out of memory" in text
 
 
+def _is_of_a_layer(error: BaseException) -> bool:
+    """Whether we called a module, and it raised this: its inputs are of a model and data of others."""
+    module = sys.modules.get("torch.nn.modules.module")  # if it was never imported, no layer was called
+    after: traceback.FrameSummary | None = None
+    for before, frame in pairwise(_frames(error)):
+        after = frame if _is_ours(before) else None if _is_ours(frame) else after
+    return after is not None and module is not None and after.filename == module.__file__
+
+
+def _is_ours(frame: traceback.FrameSummary) -> bool:
+    return f"{os.sep}intertwine{os.sep}" in frame.filename
+
+
 def _place(error: BaseException) -> str:
     """The last line of ours that the error passed through, as `merging/plan.py:88`."""
-    ours = [f for f in _frames(error) if f"{os.sep}intertwine{os.sep}" in f.filename]
+    ours = [f for f in _frames(error) if _is_ours(f)]
     last = ours[-1] if ours else next(iter(reversed(list(_frames(error)))), None)
     if last is None:
         return "?"
@@ -75,5 +100,6 @@ def _frames(error: BaseException) -> Iterator[traceback.FrameSummary]:
 
 
 def say_error(text: str) -> None:
-    """A line on stderr, whatever -q says."""
-    print(shown(text), file=sys.stderr)
+    """A line on stderr, whatever -q says, and whatever code of others made of `print`."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"{shown(text)}\n")

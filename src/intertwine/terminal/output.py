@@ -169,8 +169,3 @@ def now_and_then(clock: Callable[[], float] = time.monotonic) -> Callable[[str],
 def write_text(path: str | Path, text: str) -> Path:
     """The file is there whole, or as it was before."""
     return write_bytes(path, text.encode("utf-8", "backslashreplace"))
-
-
-def write_json(path: str | Path, value: Any) -> Path:
-    """`print_json`'s document in a file."""
-    return write_text(path, to_json(value))

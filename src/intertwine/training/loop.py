@@ -192,12 +192,9 @@ class _Loop:
         self.stepper.zero_grad()
         self.fabric.backward(loss)
         self.stepper.step()
-        if not math.isfinite(value := float(loss.detach())):
-            raise InputError(
-                f"the loss is {value} in epoch {counters.epoch + 1}, step {counters.step + 1}",
-                so="training stopped; the last saved state is whole",
-                do="lower learning_rate, or train in float32",
-            )
+        value = _finite(
+            float(loss.detach()), f"the loss in epoch {counters.epoch + 1}, step {counters.step + 1}"
+        )
         counters.loss += value * len(mine)
         counters.correct += int(self.objective.correct(output.detach(), labels))
         counters.seen += len(mine)
@@ -224,6 +221,7 @@ class _Loop:
         if counters.epoch % recipe.evaluate_every and counters.epoch != recipe.epochs:
             return {"test_accuracy": None, "test_loss": None}
         accuracy, loss = measure(self.net, self.data.test, self.objective)
+        _finite(loss, f"on test data after epoch {counters.epoch}")  # its last step broke it
         if accuracy > counters.best:
             counters.best, counters.best_epoch = accuracy, counters.epoch
             if recipe.keep == "best" and self.fabric.is_global_zero:
@@ -251,6 +249,16 @@ class _Loop:
         return Run(
             self.folder, kept["test_accuracy"], kept["test_loss"], kept["epoch"], resumed, journal.rows
         )
+
+
+def _finite(value: float, where: str) -> float:
+    if not math.isfinite(value):
+        raise InputError(
+            f"the loss is {value} {where}",
+            so="training stopped; the last saved state is whole",
+            do="lower learning_rate, or train in float32",
+        )
+    return value
 
 
 def generator(seed: int, *place: int) -> torch.Generator:

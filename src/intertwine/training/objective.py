@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from intertwine.data import Dataset
-from intertwine.data.evaluation import scores
+from intertwine.data.evaluation import like_inputs, scores
 from intertwine.errors import DataError
 from intertwine.training.recipe import Recipe
 
@@ -64,7 +64,7 @@ def measure(
 ) -> tuple[float, float]:
     """(accuracy, mean loss without smoothing) in eval mode; the mode is put back."""
     plain = TrainingObjective(objective.loss)
-    first = next(model.parameters())
+    first = like_inputs(model)
     training, right, total = model.training, 0, 0.0
     model.eval()
     try:

@@ -8,11 +8,8 @@ embeddings of both towers), and whatever a model returns is fixed, so they would
 
 from __future__ import annotations
 
-import copy
-import inspect
 import logging
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -21,15 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import IntertwineError, Unsupported
-from intertwine.text import first_line
 from intertwine.vision_shim import import_transformers, offline
 from intertwine.zoo.building import bounded
+from intertwine.zoo.example_calls import call_of, reason
 from intertwine.zoo.small_configs import chosen_sizes, small_configs
 from intertwine.zoo.vision import not_found
 
-_VOCABULARY, _TOKENS, _IMAGE, _FRAMES = 101, 12, 64, 16
-# A family whose config keeps its size under names that are not in the tables is refused beyond this.
-_LARGEST, _MODULES = 100_000_000, 10_000
+# Of the choices of sizes the first that has no more parameters than this, else one of at most the second.
+_LARGEST, _MODULES = (4_000_000, 100_000_000), 10_000
 _IN_BATCHES = (
     2_000_000_000  # bytes of the weights in float64 up to which experts are gathered for every token
 )
@@ -44,9 +40,26 @@ HEADS = (
     "AutoModelForImageClassification",
     "AutoModelForSequenceClassification",
     "AutoModelForCTC",
+    "AutoModelForImageTextToText",
+    "AutoModelForAudioClassification",
+    "AutoModelForVideoClassification",
+    "AutoModelForDepthEstimation",
+    "AutoModelForSemanticSegmentation",
+    "AutoModelForUniversalSegmentation",
+    "AutoModelForZeroShotObjectDetection",
     "AutoModel",
 )
-_PREDICTIONS = ("logits", "logits_per_image", "logits_per_text", "pred_boxes", "pred_masks", "iou_scores")
+_PREDICTIONS = (
+    "logits",
+    "logits_per_image",
+    "logits_per_text",
+    "pred_boxes",
+    "pred_masks",
+    "iou_scores",
+    "predicted_depth",
+    "class_queries_logits",
+    "masks_queries_logits",
+)
 
 Built = tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]
 
@@ -58,31 +71,35 @@ def build_hf(name: str) -> Built:
     if family not in transformers.CONFIG_MAPPING:
         raise not_found("transformers", family, transformers.CONFIG_MAPPING)
     refusal: Exception | None = None
-    try:
-        with offline(), quietly(transformers):
-            config_class = transformers.CONFIG_MAPPING[family]
-            for config in small_configs(
-                transformers, config_class, chosen_sizes(config_class, query, family)
-            ):
-                try:
-                    return _built(transformers, family, config)
-                except Exception as error:  # of whatever kind: another choice of sizes may do
-                    refusal = refusal or error
-    except IntertwineError:
-        raise
-    except Exception as error:
-        refusal = refusal or error
+    with offline(), quietly(transformers):
+        config_class = transformers.CONFIG_MAPPING[family]
+        sizes = chosen_sizes(config_class, query, family)
+        todo = small_configs(transformers, config_class, sizes)
+        for largest in _LARGEST:
+            larger = []
+            try:
+                for config in todo:
+                    try:
+                        return _built(transformers, family, config, largest)
+                    except _TooLarge as error:
+                        larger.append(config)
+                        refusal = refusal or error
+                    except Exception as error:  # of whatever kind: another choice of sizes may do
+                        refusal = error if refusal is None or isinstance(refusal, _TooLarge) else refusal
+            except Exception as error:  # no choice that the config itself takes
+                refusal = refusal or error
+            todo = iter(larger)
     if isinstance(refusal, IntertwineError):
         raise refusal
     raise Unsupported(
-        f"cannot build a small hf:{family} from its default config: {_reason(refusal)}",
+        f"cannot build a small hf:{family} from its default config: {reason(refusal)}",
         do="write a factory and pass path/to/file.py:factory",
     ) from refusal
 
 
-def _built(transformers: Any, family: str, config: Any) -> Built:
+def _built(transformers: Any, family: str, config: Any, largest: int) -> Built:
     """The model of a config and a call that it takes."""
-    model_class, small = class_of(transformers, config), partial(_assert_small, family)
+    model_class, small = class_of(transformers, config), partial(_assert_small, family, largest)
     with torch.device("meta"), bounded(f"hf:{family}", small, _MODULES):
         model_class._from_config(config)
     model = model_class._from_config(config)
@@ -93,10 +110,6 @@ def _built(transformers: Any, family: str, config: Any) -> Built:
     experts_in_batches(model)
     model.register_forward_hook(keep_predictions)
     return model, *call_of(model, config, find_out=True)
-
-
-def _reason(error: Exception | None) -> str:
-    return first_line(error) or type(error).__name__ if error is not None else "no choice of sizes"
 
 
 def keep_predictions(module: nn.Module, args: Any, output: Any) -> Any:
@@ -113,10 +126,10 @@ def keep_predictions(module: nn.Module, args: Any, output: Any) -> Any:
 
 
 def experts_in_batches(model: nn.Module) -> None:
-    """Experts by batched products, as transformers can compute them: the same function, open to float64.
+    """Experts by batched products, as transformers can compute them: the same function, in any precision.
 
-    Its default is a kernel that takes no float64, so nothing could be proved by acting. Every token gathers
-    the weights of its experts, which a large model has no memory for: that keeps its default.
+    Every token gathers the weights of its experts, which a large model has no memory for: that keeps the
+    default kernel, and is proved expert after expert (`KERNELS`).
     """
     if 8 * sum(p.numel() for p in model.parameters()) > _IN_BATCHES:
         return
@@ -149,99 +162,16 @@ def all_types() -> list[str]:
     ]
 
 
-def _assert_small(family: str, size: int) -> None:
-    if size > _LARGEST:
-        raise Unsupported(
-            f"hf:{family} has more than {_LARGEST:,} parameters even after shrinking its config",
+class _TooLarge(Unsupported):
+    """Shrunk, and still not small."""
+
+
+def _assert_small(family: str, largest: int, size: int) -> None:
+    if size > largest:
+        raise _TooLarge(
+            f"hf:{family} has more than {largest:,} parameters even after shrinking its config",
             do="write a factory with a smaller config and pass path/to/file.py:factory",
         )
-
-
-def call_of(
-    model: nn.Module, config: Any, find_out: bool = False
-) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
-    """The main input, positional where it is the first argument, and what else the model cannot do without.
-
-    A decoder gets token ids of its own, a model of two towers ids and pixels (ids alone where it wants as
-    many places for pixels as a processor makes), a promptable one two points. Of several guesses, the first
-    that runs.
-    """
-    calls, refusal = _calls(model, config), None
-    if (len(calls) == 1 and not find_out) or torch.get_default_device().type == "meta":
-        return calls[0]
-    for args, kwargs in calls:
-        try:
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                model.eval()(*copy.deepcopy(args), **copy.deepcopy(kwargs))
-            return args, kwargs
-        except Exception as error:  # of whatever kind
-            refusal = refusal or error
-    raise Unsupported(
-        f"hf:{config.model_type} does not run on an example that we make: {_reason(refusal)}",
-        do="write a factory that returns (model, example), and pass path/to/file.py:factory",
-    ) from refusal
-
-
-def _calls(model: nn.Module, config: Any) -> list[tuple[tuple[Tensor, ...], dict[str, Any]]]:
-    name = getattr(model, "main_input_name", "input_ids")
-    if name not in _EXAMPLES:
-        raise Unsupported(
-            f"hf:{config.model_type} takes {name}, for which there is no example",
-            do="write a factory instead",
-        )
-    parameters = inspect.signature(model.forward).parameters
-    more: dict[str, Tensor] = {}
-    if config.is_encoder_decoder and "decoder_input_ids" in parameters:
-        more["decoder_input_ids"] = _ids(config)[0][:, : _TOKENS - 3]
-    if "input_points" in parameters:
-        more["input_points"] = _IMAGE * torch.rand(2, 1, 2, 2)
-    given = [{name: guess, **more} for guess in _EXAMPLES[name](config)]
-    if {"input_ids", "pixel_values"} <= set(parameters) and hasattr(config, "text_config"):
-        both = {"input_ids": _ids(config)[0], "pixel_values": _pixels(config)[0]}
-        given = [given[0] | both, *given, {"input_ids": both["input_ids"], **more}]
-    first = next(iter(parameters))
-    return [((g.pop(first),), g) if first == name and name in g else ((), g) for g in map(dict, given)]
-
-
-def _ids(config: Any) -> list[Tensor]:
-    text = getattr(config, "text_config", config)
-    return [torch.randint(3, int(getattr(text, "vocab_size", None) or _VOCABULARY), (2, _TOKENS))]
-
-
-def _pixels(config: Any) -> list[Tensor]:
-    vision = getattr(config, "vision_config", config)
-    side = getattr(vision, "image_size", _IMAGE) or _IMAGE
-    size = (side, side) if isinstance(side, int) else tuple(side)
-    return [torch.randn(2, getattr(vision, "num_channels", 3), *size)]
-
-
-def _spectrum(config: Any) -> list[Tensor]:
-    """(bands, frames) or (frames, bands)."""
-    bands = next((b for n in _BANDS if isinstance(b := getattr(config, n, None), int)), _MEL)
-    # an encoder that halves the time before it adds its positions wants exactly these
-    frames = getattr(config, "max_length", None) or 2 * getattr(config, "max_source_positions", _FRAMES)
-    return [torch.randn(2, bands, frames), torch.randn(2, frames, bands)]
-
-
-def _waveform(config: Any) -> list[Tensor]:
-    strides = getattr(config, "conv_stride", None)
-    samples = math.prod(strides) if isinstance(strides, list | tuple) else 1
-    long = _FRAMES * max(samples, 100)
-    return [
-        torch.randn(2, _FRAMES * samples),
-        torch.randn(2, long),
-        torch.randn(2, 1, long),
-        *_spectrum(config),
-    ]
-
-
-_BANDS, _MEL = ("num_mel_bins", "feature_size", "input_feat_per_channel", "input_dim"), 80
-_EXAMPLES: dict[str, Callable[[Any], list[Tensor]]] = {
-    "input_ids": _ids,
-    "pixel_values": _pixels,
-    "input_features": _spectrum,
-    "input_values": _waveform,
-}
 
 
 @contextmanager

@@ -28,9 +28,9 @@ from intertwine.untrusted import (
 )
 from intertwine.vision_shim import import_transformers, offline
 from intertwine.zoo.building import bounded
+from intertwine.zoo.example_calls import call_of
 from intertwine.zoo.huggingface import (
     build_hf,
-    call_of,
     class_of,
     experts_in_batches,
     keep_predictions,

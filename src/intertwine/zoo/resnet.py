@@ -38,12 +38,17 @@ class BasicBlock(nn.Module):
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = conv3x3(width, width)
         self.bn2 = nn.BatchNorm2d(width)
-        self.downsample = projection(fan_in, width, stride)
+        self.downsample = self.projected(fan_in, width, stride)
+
+    projected = staticmethod(projection)
+
+    def shortcut(self, x: Tensor) -> Tensor:
+        out: Tensor = x if self.downsample is None else self.downsample(x)
+        return out
 
     def forward(self, x: Tensor) -> Tensor:
-        shortcut = x if self.downsample is None else self.downsample(x)
         out = self.activation(self.bn1(self.conv1(x)))
-        return self.activation(self.bn2(self.conv2(out)) + shortcut)
+        return self.activation(self.bn2(self.conv2(out)) + self.shortcut(x))
 
 
 class Bottleneck(nn.Module):

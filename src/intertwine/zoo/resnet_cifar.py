@@ -17,33 +17,29 @@ from torch.nn import functional as F
 from intertwine.zoo.resnet import Activation, BasicBlock, conv3x3, make_stage
 
 
-class PadBlock(nn.Module):
+class PadBlock(BasicBlock):
     """A basic block whose shortcut subsamples the image and pads the channels with zeros (option A)."""
 
     def __init__(self, fan_in: int, width: int, stride: int = 1, activation: Activation = torch.relu) -> None:
-        super().__init__()
-        self.activation = activation
-        self.conv1 = conv3x3(fan_in, width, stride)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = conv3x3(width, width)
-        self.bn2 = nn.BatchNorm2d(width)
+        super().__init__(fan_in, width, stride, activation)
         self.stride = stride
         self.pad = (width - fan_in) // 2
 
-    def forward(self, x: Tensor) -> Tensor:
-        shortcut = x
-        if self.pad or self.stride > 1:
-            shortcut = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.pad, self.pad))
-        out = self.activation(self.bn1(self.conv1(x)))
-        return self.activation(self.bn2(self.conv2(out)) + shortcut)
+    @staticmethod
+    def projected(fan_in: int, fan_out: int, stride: int) -> None:
+        """No weights on this shortcut."""
+
+    def shortcut(self, x: Tensor) -> Tensor:
+        if not self.pad and self.stride == 1:
+            return x
+        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.pad, self.pad))
 
 
 class OpenBlock(BasicBlock):
     """A basic block with nothing after its sum: the residual stream meets no activation of its own."""
 
     def forward(self, x: Tensor) -> Tensor:
-        shortcut = x if self.downsample is None else self.downsample(x)
-        out: Tensor = self.bn2(self.conv2(self.activation(self.bn1(self.conv1(x))))) + shortcut
+        out: Tensor = self.bn2(self.conv2(self.activation(self.bn1(self.conv1(x))))) + self.shortcut(x)
         return out
 
 
@@ -52,7 +48,7 @@ class CifarResNet(nn.Module):
 
     def __init__(
         self,
-        block: type[BasicBlock] | type[PadBlock],
+        block: type[BasicBlock],
         blocks: int,
         *,
         head: str,

@@ -111,10 +111,13 @@ def _write_weights(small: nn.Module, kind: type, config: Any, beside: Path) -> N
     """save_pretrained as a model of class `kind` does it; no weight is copied.
 
     transformers renames weights on their way to the disk and back, by class: so the class that writes must be
-    the one that will read.
+    the one that will read. One that it does not know is not renamed when it is read, but would be when it is
+    written, as a loaded model remembers: its weights keep the names that they have in memory.
     """
     view: Any = copy.copy(small)
     view.__class__, view.config = kind, config
+    if kind is not type(small):
+        view._weight_conversions = []
     view.save_pretrained(beside, max_shard_size=SHARD)
 
 

@@ -1,9 +1,10 @@
 """Small configs of any type of transformers, made from the fields that its default config has.
 
 Nobody knows which choice of sizes a type takes, so several are made and the first that builds and runs is
-taken: sizes of a table, by name; the same, and what the table lacks by what its name ends in; the default
-ones divided by one number, which keeps their relations (the size of a head stays, there are fewer of them);
-the default ones with few layers.
+taken: sizes of a table, by name; the same, and what the table lacks by what its name ends in, without and
+with what the default leaves open; the default ones divided by one number, which keeps their relations (the
+size of a head stays, there are fewer of them); the default ones with few layers. Where layers are of several
+kinds, one of each kind is kept.
 """
 
 from __future__ import annotations
@@ -107,16 +108,27 @@ _SHORT = {
 # What a field of a config counts, by how its name ends; the first that matches.
 _KINDS: tuple[tuple[str, str], ...] = (
     ("head", r"(head_dim|head_size|d_kv|d_head)$"),
-    ("kept", r"(kv_channels|patch_size|group_size|chunk_size|state_size)$"),
+    ("kept", r"(num_channels|in_channels|kv_channels|patch_size|group_size|chunk_size|state_size)$"),
     ("vocabulary", r"vocab_size$"),
     ("token", r"token_(id|index)$"),
     ("heads", r"(^|_)(n_|num_)?(\w*_)?heads?$"),
     ("experts", r"(^|_)(num|n)_(\w+_)?experts$"),
+    ("chosen", r"(experts_per_tok(en)?|(^|_)top_?k(_experts)?|moe_k|num_selected_experts)$"),
+    ("alone", r"(^|_)(n|topk|num_expert)_groups?$"),
+    ("image", r"(^|_)(image|img)_size$"),
     ("depth", r"(^|_)(n_|num_)?(\w*_)?(layers?|depths?)$"),
     ("width", r"(hidden_sizes?|d_model|n_embd|embd|embedding_size|(^|_)dims?|intermediate_size|d_ff|n_inner"
-              r"|d_inner|ffn_size|_channels|_rank|projection_size)$"),
+              r"|d_inner|ffn_size|_channels|_rank|projection_size|num_groups)$"),
 )  # fmt: skip
-_OF_KIND = {"head": 8, "heads": 4, "experts": _EXPERTS, "depth": _LAYERS, "width": 32}
+_OF_KIND = {
+    "head": 8,
+    "heads": 4,
+    "experts": _EXPERTS,
+    "depth": _LAYERS,
+    "width": 32,
+    "chosen": 2,
+    "alone": 1,
+}
 _UNSAID = ("num_key_value_heads", "head_dim")  # None in configs whose models take no None
 
 
@@ -128,6 +140,7 @@ def small_configs(transformers: Any, config_class: Any, sizes: Mapping[str, int]
     ways: list[Callable[[Any], Mapping[str, Any]]] = [
         partial(_by_table, transformers),
         partial(_by_table, transformers, by_kind=True),
+        partial(_by_table, transformers, by_kind=True, say_all=True),
         *(partial(_divided, divisor) for divisor in (16, 8, 1)),
     ]
     refusal: Exception | None = None
@@ -159,10 +172,13 @@ def chosen_sizes(config_class: Any, query: str, family: str) -> dict[str, int]:
     return sizes
 
 
-def _by_table(transformers: Any, default: Any, by_kind: bool = False) -> dict[str, Any]:
+def _by_table(
+    transformers: Any, default: Any, by_kind: bool = False, say_all: bool = False
+) -> dict[str, Any]:
     """The sizes of the tables that the default config has; nested configs likewise.
 
-    by_kind: other fields get the size of their kind, and what is not said but must be is said.
+    by_kind: other fields get the size of their kind, keys as many heads as queries where the default says so,
+    and what is not said but must be is said. say_all: every size that the default leaves open.
     """
     values = default.to_dict()
     found: dict[str, Any] = {name: size for name, size in _SMALL.items() if isinstance(values.get(name), int)}
@@ -170,14 +186,19 @@ def _by_table(transformers: Any, default: Any, by_kind: bool = False) -> dict[st
         found |= {name: _SMALL[name] for name in _UNSAID if name in values}
         others = {n: _OF_KIND[k] for n in values if n not in found and (k := _kind(n)) in _OF_KIND}
         found |= {n: size for n, size in others.items() if type(values[n]) is int and values[n] > size}
+        found |= {n: size for n, size in others.items() if say_all and values[n] is None}
+        heads = found.get("num_attention_heads")
+        if heads and values.get("num_key_value_heads") == values["num_attention_heads"]:
+            found["num_key_value_heads"] = heads
+    found |= _one_of_each_kind(values)
     if isinstance(values.get("patch_size"), int) and values["patch_size"] >= 8:
         found["patch_size"] = _PATCH
     for name, inner in _nested(default):
         if inner.model_type == "timm_backbone":  # a whole ResNet-50 of another library
             inner = transformers.CONFIG_MAPPING["resnet"]()
-            found[name] = type(inner)(**_by_table(transformers, inner, by_kind))
+            found[name] = type(inner)(**_by_table(transformers, inner, by_kind, say_all))
         else:
-            found[name] = {**_by_table(transformers, inner, by_kind), "model_type": inner.model_type}
+            found[name] = {**_by_table(transformers, inner, by_kind, say_all), "model_type": inner.model_type}
     found |= {name: False for name in ("use_cache", "use_pretrained_backbone") if name in values}
     return found | _FAMILIES.get(default.model_type, {})
 
@@ -194,16 +215,37 @@ def _divided(divisor: int, default: Any) -> dict[str, Any]:
             found[name] = [_smaller(_kind(name), each, divisor) for each in value]
         elif isinstance(value, list) and len(value) in depths:
             found[name] = value[:_LAYERS]
+    found |= _one_of_each_kind(values)
     for name, inner in _nested(default):
         found[name] = {**_divided(divisor, inner), "model_type": inner.model_type}
     found |= {name: False for name in ("use_cache", "use_pretrained_backbone") if name in values}
     return {name: value for name, value in found.items() if value != values.get(name)}
 
 
+def _one_of_each_kind(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A list with a word for every layer (`layer_types`): each word once, and as many layers; else nothing.
+
+    >>> _one_of_each_kind({"num_hidden_layers": 3, "layer_types": ["sliding", "sliding", "full"]})
+    {'num_hidden_layers': 2, 'layer_types': ['sliding', 'full']}
+    """
+    depths = {n: v for n, v in values.items() if _kind(n) == "depth" and type(v) is int and v > 0}
+    for name, value in values.items():
+        if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+            layers = [n for n, depth in depths.items() if depth == len(value)]
+            kept = list(dict.fromkeys(value))
+            kept += kept[:1] * (_LAYERS - len(kept))
+            if layers:
+                return {**dict.fromkeys(layers, len(kept)), name: kept}
+    return {}
+
+
 def _smaller(kind: str, value: int, divisor: int) -> int:
     if kind in ("width", "heads"):
         return value // divisor if value % divisor == 0 else max(1, min(value, round(value / divisor)))
     most = {"vocabulary": _VOCABULARY, "token": _VOCABULARY - 1, "depth": _LAYERS, "experts": _EXPERTS}
+    most |= {"chosen": _OF_KIND["chosen"], "alone": _OF_KIND["alone"]} | (
+        {"image": _IMAGE} if divisor > 1 else {}
+    )
     return min(value, most.get(kind, value))
 
 

@@ -57,10 +57,20 @@ def vgg(
     return VGG(PLANS[depth], batch_norm=batch_norm, classes=classes, in_channels=in_channels, width=width)
 
 
-def digits_vgg(*, classes: int = 10, in_channels: int = 1, width: int = 16) -> VGG:
+def digits_vgg(
+    *,
+    batch_norm: bool = True,
+    classes: int = 10,
+    in_channels: int = 1,
+    width: int = 16,
+    constant: bool = False,
+) -> VGG:
     """Five convolutions on scikit-learn's 1x8x8 digits; the package ships two trained seeds of it.
+
+    constant: `width` channels everywhere, as in appendix D.8 of source 002.
 
     >>> sum(p.numel() for p in digits_vgg().parameters()) < 40_000
     True
     """
-    return VGG(DIGITS_PLAN, batch_norm=True, classes=classes, in_channels=in_channels, width=width)
+    plan = [1 if isinstance(step, int) else step for step in DIGITS_PLAN] if constant else DIGITS_PLAN
+    return VGG(plan, batch_norm=batch_norm, classes=classes, in_channels=in_channels, width=width)

@@ -1,0 +1,182 @@
+"""Arguments that a model of transformers can be called with, found from its signature and its config.
+
+The main input first. Nobody says what else a forward cannot do without, so several calls are made, and the
+first that runs is taken: the main input; with what has no default; with another modality beside; with
+everything that we have a maker for.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from intertwine.errors import Unsupported
+from intertwine.text import first_line
+
+_VOCABULARY, _TOKENS, _IMAGE, _FRAMES, _WIDTH = 101, 12, 64, 16, 32
+_BANDS, _MEL = ("num_mel_bins", "feature_size", "input_feat_per_channel", "input_dim", "mel_bins"), 80
+Call = tuple[tuple[Tensor, ...], dict[str, Any]]
+
+
+def call_of(model: nn.Module, config: Any, find_out: bool = False) -> Call:
+    """The main input, positional where it is the first argument, and what else the model cannot do without.
+
+    A decoder gets token ids of its own, a model of two towers ids and pixels (ids alone where it wants as
+    many places for pixels as a processor makes), a promptable one two points. Of several guesses, the first
+    that runs.
+    """
+    calls, refusal = _calls(model, config), None
+    if (len(calls) == 1 and not find_out) or torch.get_default_device().type == "meta":
+        return calls[0]
+    for args, kwargs in calls:
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                model.eval()(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+            return args, kwargs
+        except Exception as error:  # of whatever kind
+            refusal = refusal or error
+    raise Unsupported(
+        f"hf:{config.model_type} does not run on an example that we make: {reason(refusal)}",
+        do="write a factory that returns (model, example), and pass path/to/file.py:factory",
+    ) from refusal
+
+
+def reason(error: Exception | None) -> str:
+    """The first line of what a model or a config said."""
+    return "nothing fits" if error is None else first_line(error) or type(error).__name__
+
+
+def _calls(model: nn.Module, config: Any) -> list[Call]:
+    parameters = inspect.signature(model.forward).parameters
+    name = getattr(model, "main_input_name", "input_ids")
+    if name not in parameters:  # a part of a larger model may inherit the name from the whole
+        name = next((known for known in _EXAMPLES if known in parameters), name)
+    if name not in _EXAMPLES:
+        raise Unsupported(
+            f"hf:{config.model_type} takes {name}, for which there is no example",
+            do="write a factory instead",
+        )
+    more: dict[str, Any] = {}
+    if config.is_encoder_decoder and "decoder_input_ids" in parameters:
+        more["decoder_input_ids"] = _ids(config)[0][:, : _TOKENS - 3]
+    if "input_points" in parameters:
+        more["input_points"] = _IMAGE * torch.rand(2, 1, 2, 2)
+    given = [{name: guess, **more} for guess in _EXAMPLES[name](config)]
+    if {"input_ids", "pixel_values"} <= set(parameters) and hasattr(config, "text_config"):
+        both = {"input_ids": _ids(config)[0], "pixel_values": _pixels(config)[0]}
+        given = [given[0] | both, *given, {"input_ids": both["input_ids"], **more}]
+    given += [call for plain in given for call in _fuller(plain, parameters, config)]
+    first = next(iter(parameters))
+    return [((g.pop(first),), g) if first == name and name in g else ((), g) for g in map(dict, given)]
+
+
+def _fuller(
+    plain: Mapping[str, Tensor], parameters: Mapping[str, inspect.Parameter], config: Any
+) -> list[dict[str, Any]]:
+    """Calls with more arguments: those without a default, then one or all of the others that we make."""
+    made = {n: make(config, plain) for n, make in _BESIDE.items() if n in parameters and n not in plain}
+    must = {n: v[0] for n, v in made.items() if parameters[n].default is inspect.Parameter.empty}
+    others = {n: guesses for n, guesses in made.items() if n not in must}
+    calls = [{**plain, **must}] if must else []
+    calls += [{**plain, **must, n: guess} for n, guesses in others.items() for guess in guesses]
+    if len(others) > 1:
+        calls.append({**plain, **must, **{n: guesses[0] for n, guesses in others.items()}})
+    return calls
+
+
+def _part(config: Any, name: str) -> Any:
+    return getattr(config, name, None) or config
+
+
+def _ids(config: Any) -> list[Tensor]:
+    text = _part(config, "text_config")
+    return [torch.randint(3, int(getattr(text, "vocab_size", None) or _VOCABULARY), (2, _TOKENS))]
+
+
+def _pixels(config: Any) -> list[Tensor]:
+    vision = _part(config, "vision_config")
+    side = getattr(vision, "image_size", _IMAGE) or _IMAGE
+    size = (side, side) if isinstance(side, int) else tuple(side)
+    channels, frames = getattr(vision, "num_channels", 3), getattr(vision, "num_frames", None)
+    image = torch.randn(2, channels, *size)
+    clip = [torch.randn(2, frames, channels, *size)] if isinstance(frames, int) else []
+    return [image, *clip]
+
+
+def _spectrum(config: Any) -> list[Tensor]:
+    """(bands, frames) or (frames, bands)."""
+    config = _part(config, "audio_config")
+    bands = next((b for n in _BANDS if isinstance(b := getattr(config, n, None), int)), _MEL)
+    # an encoder that halves the time before it adds its positions wants exactly these
+    frames = getattr(config, "max_length", None) or 2 * getattr(config, "max_source_positions", _FRAMES)
+    return [torch.randn(2, bands, frames), torch.randn(2, frames, bands), torch.randn(2, 1, frames, bands)]
+
+
+def _waveform(config: Any) -> list[Tensor]:
+    strides = getattr(config, "conv_stride", None)
+    samples = math.prod(strides) if isinstance(strides, list | tuple) else 1
+    long = _FRAMES * max(samples, 100)
+    return [
+        torch.randn(2, _FRAMES * samples),
+        torch.randn(2, long),
+        torch.randn(2, 1, long),
+        *_spectrum(config),
+    ]
+
+
+def _series(config: Any) -> list[Tensor]:
+    """(times, channels), or times alone."""
+    times = getattr(config, "context_length", None) or _TOKENS
+    lags = getattr(config, "lags_sequence", None) or [0]
+    channels = getattr(config, "num_input_channels", None) or getattr(config, "input_size", None) or 1
+    return [torch.randn(2, times, channels), torch.randn(2, times + max(lags))]
+
+
+def _embedded(config: Any) -> list[Tensor]:
+    width = getattr(config, "hidden_size", None) or getattr(config, "d_model", None) or _WIDTH
+    return [torch.randn(2, _TOKENS, width if isinstance(width, int) else _WIDTH)]
+
+
+def _mask(config: Any, plain: Mapping[str, Tensor]) -> list[Tensor]:
+    """All places of the main input; of a spectrum its frames, which are more than the bands."""
+    main = next(iter(plain.values()))
+    return [torch.ones(main.shape[0], max(main.shape[1:]), dtype=torch.long)]
+
+
+def _boxes(config: Any, plain: Mapping[str, Tensor]) -> list[Tensor]:
+    return [torch.tensor([1, 2, 9, 12]).expand(2, _TOKENS, 4).clone()]
+
+
+def _observed(config: Any, plain: Mapping[str, Tensor]) -> list[Tensor]:
+    return [torch.ones_like(next(iter(plain.values())))]
+
+
+_EXAMPLES: dict[str, Callable[[Any], list[Tensor]]] = {
+    "input_ids": _ids,
+    "pixel_values": _pixels,
+    "pixel_values_videos": _pixels,
+    "input_features": _spectrum,
+    "input_values": _waveform,
+    "past_values": _series,
+    "query_embeds": _embedded,
+    "inputs_embeds": _embedded,
+    "hidden_states": _embedded,
+}
+_BESIDE: dict[str, Callable[[Any, Mapping[str, Tensor]], list[Tensor]]] = {
+    "input_ids": lambda config, plain: _ids(config),
+    "pixel_values": lambda config, plain: _pixels(config),
+    "input_features": lambda config, plain: _spectrum(config),
+    "inputs_embeds": lambda config, plain: _embedded(config),
+    "encoder_hidden_states": lambda config, plain: _embedded(config),
+    "input_features_mask": _mask,
+    "attention_mask": _mask,
+    "padding_mask": _mask,
+    "bbox": _boxes,
+    "past_observed_mask": _observed,
+}
