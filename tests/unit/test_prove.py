@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from intertwine.graph.example import Example, other_sizes
 from intertwine.graph.export import export
 from intertwine.rules import RULES
 from intertwine.symmetry.prove import Stage, distance
+from intertwine.symmetry.transform import sample
 
 
 class Net(nn.Module):
@@ -459,3 +461,39 @@ def test_rows_that_a_fixed_slice_leaves_out_still_move() -> None:
     symmetry = trace(model, torch.randn(2, 5))
     assert any(axis.group.name == "positive monomial" and axis.size == 3 for axis in symmetry.axes)
     same_function(model, symmetry, torch.randn(7, 5, dtype=torch.float64))
+
+
+def test_rows_of_tokens_are_not_alike_at_other_sizes() -> None:
+    """Of one row, repeated, a claim about what mixes rows would never be refuted."""
+
+    def mixing_rows(net: Net, ids: Tensor) -> Tensor:
+        h = net.table(ids).relu()
+        return net.o(h.transpose(0, 2).reshape(h.shape))
+
+    torch.manual_seed(0)
+    example = Example.of(torch.tensor([[4, 7, 1]]))
+    for other in other_sizes(lambda _: True, example):
+        (ids,) = other.args
+        assert set(ids.unique().tolist()) <= {1, 4, 7}
+        assert len(ids) < 3 or len(ids.unique(dim=0)) > 1
+    only = Example.of(torch.full((1, 3), 5))  # of one token, those before it are known to be tokens too
+    assert any(len(other.args[0].unique()) > 1 for other in other_sizes(lambda _: True, only))
+    picky = other_sizes(lambda other: bool((other.args[0] == 5).all()), only)  # and if not, it is kept
+    assert picky and all((other.args[0] == 5).all() for other in picky)
+    model = Net(mixing_rows, table=nn.Embedding(8, 4), o=nn.Linear(4, 3))
+    symmetry = trace(model, example)
+    for rows, length in ((1, 3), (3, 2), (4, 3), (5, 6)):
+        same_function(model, symmetry, torch.randint(8, (rows, length)))
+
+
+def test_the_first_element_leaves_nothing_where_it_was() -> None:
+    """Of two places, fair draws are the identity half of the time: what stays is not tried."""
+    model = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 3))
+    structure = trace(model, torch.randn(2, 3)).structure
+    orbit = structure.classes.orbit
+    several = np.array([(orbit == o).sum() == 2 for o in orbit])
+    assert several.sum() == 4
+    for seed in range(8):
+        element = sample(structure, np.random.default_rng(seed), restless=True)
+        assert (element.relabel != np.arange(structure.classes.count))[several].all()
+        assert (element.sign < 0).any()

@@ -8,7 +8,7 @@ larger, and what runs counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -24,10 +24,11 @@ PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67
 
 @dataclass(frozen=True)
 class Example:
-    """The arguments of one call of `forward`."""
+    """The arguments of one call of `forward`; draws: at other sizes its whole numbers are drawn anew."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    draws: bool = False
 
     @classmethod
     def of(cls, inputs: Any, kwargs: Mapping[str, Any] | None = None) -> Example:
@@ -101,7 +102,17 @@ def other_sizes(
     one of `sizes`, those in the model, by which it is stretched; and two whose product stays the same. cuts:
     views cut channels, so sizes that share no divisor with any in the model are tried too. Last, all that may
     change at 1 and at twice its size and more: a forward may ask how long its input is, and do another thing.
+
+    Whole numbers are drawn from those that occur, if the model takes that: rows that are all alike hide what
+    mixes rows.
     """
+    drawn = _other_sizes(runs, replace(example, draws=True), count, sizes, cuts)
+    return drawn or _other_sizes(runs, example, count, sizes, cuts)
+
+
+def _other_sizes(
+    runs: Callable[[Example], bool], example: Example, count: int, sizes: Sequence[int], cuts: bool
+) -> list[Example]:
     found: list[Example] = []
     batch = _batch(example)
     large = _large(example)
@@ -279,7 +290,7 @@ def _resized(example: Example, batch: Mapping[int, int], inner: Mapping[int, int
 
 
 def _reshaped(example: Example, wanted: Callable[[Shape], Shape]) -> Example:
-    """The example with other shapes: entries are repeated or left out, and real ones stirred a little."""
+    """The example with other shapes: entries are repeated or left out, and made generic."""
     generator = torch.Generator().manual_seed(0)
 
     def resize(x: Tensor) -> Tensor:
@@ -288,9 +299,19 @@ def _reshaped(example: Example, wanted: Callable[[Shape], Shape]) -> Example:
         for dim, size in enumerate(wanted(tuple(x.shape))):
             if size != x.shape[dim] and x.shape[dim]:  # of nothing there is no other size
                 x = x.index_select(dim, (torch.arange(size) % x.shape[dim]).to(x.device))
-        return stirred(x, generator)
+        return drawn(x, generator) if example.draws else stirred(x, generator)
 
     return example.map(resize)
+
+
+def drawn(x: Tensor, generator: torch.Generator) -> Tensor:
+    """`stirred`; whole numbers are drawn from those that occur, and from 0 on where only one does."""
+    if x.is_floating_point() or x.is_complex() or x.device.type == "meta" or not x.numel():
+        return stirred(x, generator)
+    known = x.unique()
+    if len(known) == 1:
+        known = torch.arange(int(known) + 1) if int(known) > 1 else known
+    return known.to(x)[torch.randint(len(known), x.shape, generator=generator).to(x.device)]
 
 
 def stirred(x: Tensor, generator: torch.Generator) -> Tensor:

@@ -196,15 +196,19 @@ def sample(
     *,
     held: Ids | None = None,
     kinds: Sequence[ScaleKind] | None = None,
+    restless: bool = False,
 ) -> Element:
     """A random element: uniform permutations, log-normal scales of width `spread`, fair signs, matrices.
 
-    held: classes that keep their places. kinds: the rescalings to draw from, if not all.
+    held: classes that keep their places. kinds: the rescalings to draw from, if not all. restless: whatever
+    may change places does, and every kind of sign changes somewhere; of two places a fair draw leaves half
+    as they are, and what stays is not tried.
     """
     base, held = identity(structure), np.zeros(0, np.int64) if held is None else held
-    relabel = sample_relabel(structure, rng, held) if "permutation" in parts else base.relabel
+    moves = "permutation" in parts
+    relabel = sample_relabel(structure, rng, held, restless) if moves else base.relabel
     log_scale, sign = sample_scales(
-        structure, rng, spread if "scale" in parts else 0.0, "sign" in parts, kinds
+        structure, rng, spread if "scale" in parts else 0.0, "sign" in parts, kinds, restless
     )
     linear = dict(base.linear)
     if "linear" in parts:
@@ -241,10 +245,18 @@ def sample_parts(
     return Element(structure, whole.relabel, log_scale, sign, linear)
 
 
-def sample_relabel(structure: Structure, rng: np.random.Generator, held: Ids | None = None) -> Ids:
-    """A random permutation of classes, but for those held: outer blocks first, then freely in each fibre."""
+def fibre_keys(structure: Structure) -> Ids:
+    """Class -> a key that it shares with those that it may change places with, inside its blocks."""
+    return structure.classes.blocks_key() + mix(structure.classes.orbit + (1 << 43))
+
+
+def sample_relabel(
+    structure: Structure, rng: np.random.Generator, held: Ids | None = None, restless: bool = False
+) -> Ids:
+    """A random permutation of classes, but for those held: outer blocks first, then freely in each fibre;
+    restless: in a cycle through the whole fibre."""
     c = structure.classes
-    relabel, home = np.arange(c.count), c.blocks_key()
+    relabel, home = np.arange(c.count), fibre_keys(structure)
     ordered = np.zeros(c.count, bool)
     for axis in structure.linear.values():
         ordered[axis.fibres] = True  # a matrix does what a permutation would: keep the order inside a fibre
@@ -253,15 +265,29 @@ def sample_relabel(structure: Structure, rng: np.random.Generator, held: Ids | N
     for depth in np.unique(c.depth):
         chosen = np.flatnonzero(c.depth == depth)
         kind = mix(c.orbit[chosen] + (1 << 43))
-        here, there = home[chosen] + kind, c.blocks_key(relabel)[chosen] + kind
+        here, there = home[chosen], c.blocks_key(relabel)[chosen] + kind
         still = ordered[chosen]
         shuffle = np.where(still, np.arange(len(chosen)), rng.permutation(len(chosen)))
-        a = np.lexsort((np.arange(len(chosen)), here))
+        a = np.lexsort((shuffle if restless else np.arange(len(chosen)), here))
         b = np.lexsort((shuffle, there))
         if not np.array_equal(here[a], there[b]):
             raise AssertionError("blocks of one orbit have different contents")
+        if restless:
+            b = np.where(still[b], b, b[_next_in_run(there[b])])
         relabel[chosen[b]] = chosen[a]
     return relabel
+
+
+def _next_in_run(keys: Ids) -> Ids:
+    """The place after each, and after the last of a run of equal keys its first.
+
+    >>> _next_in_run(np.array([7, 7, 7, 2])).tolist()
+    [1, 2, 0, 3]
+    """
+    first = np.r_[True, keys[1:] != keys[:-1]]
+    after = np.arange(len(keys)) + 1
+    after[np.r_[first[1:], True]] = np.flatnonzero(first)
+    return after
 
 
 def sample_scales(
@@ -270,6 +296,7 @@ def sample_scales(
     spread: float,
     signs: bool,
     kinds: Sequence[ScaleKind] | None = None,
+    restless: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Random solutions of the scale equations, as log-scale and sign of every position."""
     total = len(structure.scalings.kind_of)
@@ -280,6 +307,8 @@ def sample_scales(
             log_scale[kind.scales] = free @ kind.real.T
         if signs and kind.sign.shape[1]:
             flips = rng.integers(0, 2, (len(kind.scales), kind.sign.shape[1]))
+            if restless and not flips.any():
+                flips[:] = 1
             sign[kind.scales] = 1 - 2 * ((flips @ kind.sign.T) % 2)
     at, moves = structure.scales, structure.rescaled
     return np.where(moves, log_scale[at], 0.0), np.where(moves, sign[at], 1.0)
