@@ -154,6 +154,16 @@ def test_a_loaded_model_whose_weights_have_other_names_on_disk(tmp_path: Path) -
     assert "embed_out.weight" in names[0] and "lm_head.weight" in names[1]
 
 
+def test_stored_statistics_are_narrowed_too(tmp_path: Path) -> None:
+    source = resolve("hf:resnet")
+    symmetry = trace(source.model, source.example, prove=False)
+    axis = [a for a in symmetry.axes if a.mergeable][-1]  # inside a block, which no config says
+    planner = planner_of(source, symmetry, ratios={axis.name: 0.5})
+    small = apply_merge(source.model, planner.at_share(1.0, "parameters"))
+    out = save_model(small, source, tmp_path / "out")  # loads it again, and compares what it computes
+    assert "running_var" in json.dumps(json.loads((out / "config.json").read_text())["narrow"]["shapes"])
+
+
 @pytest.fixture(scope="module")
 def narrowed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Families whose every kind of axis was cut, loaded by another process."""

@@ -53,7 +53,8 @@ from transformers import {base}
             module = self.get_submodule(path)
             old = getattr(module, leaf)
             new = torch.empty(shape, dtype=old.dtype, device=old.device)
-            setattr(module, leaf, nn.Parameter(new, requires_grad=old.requires_grad))
+            is_weight = isinstance(old, nn.Parameter)
+            setattr(module, leaf, nn.Parameter(new, requires_grad=old.requires_grad) if is_weight else new)
         for path, values in config.narrow["attributes"].items():
             for name, value in values.items():
                 setattr(self.get_submodule(path), name, tuple(value) if isinstance(value, list) else value)
@@ -124,11 +125,11 @@ def _write_weights(small: nn.Module, kind: type, config: Any, beside: Path) -> N
 def _write_with_code(small: Any, source: Source, beside: Path, folding: Mapping[str, Any] | None) -> None:
     """The weights, with a module that rewrites and narrows the layers as the config's `narrow` says."""
     base = type(source.model).__name__
-    before = dict(source.model.named_parameters(remove_duplicate=False))
+    before = source.model.state_dict()  # with the statistics of norms, which are narrower too
     shapes = {
-        n: list(p.shape)
-        for n, p in small.named_parameters(remove_duplicate=False)
-        if n not in before or p.shape != before[n].shape
+        n: list(t.shape)
+        for n, t in small.state_dict().items()
+        if n not in before or t.shape != before[n].shape
     }
     config: Any = copy.deepcopy(source.model.config)
     config.narrow = {"shapes": shapes, "attributes": _changed_attributes(source.model, small)}
