@@ -120,14 +120,9 @@ def test_planted_duplicates_are_given_back(family: str, kind: str, families: dic
     assert error < TOLERANCE.get(family, 1e-8), (error, plan.complexity)
 
 
-@pytest.mark.parametrize(
-    ("family", "empty"),
-    [("llama", 1), *(pytest.param(f, 2, marks=pytest.mark.nightly) for f in ("gpt2", "vit"))],
-)
-def test_an_empty_direction_of_the_stream_is_given_back(
-    family: str, empty: int, families: dict[str, Any]
-) -> None:
-    """empty: how many there are; the mean that a layer norm takes out is one."""
+def test_an_empty_direction_of_the_stream_is_given_back(families: dict[str, Any]) -> None:
+    """In a network whose norms take no mean out: that of a layer norm is an empty direction already."""
+    family, empty = "llama", 1
     source, _ = prepared(family, families)
     model = fold(source.model, source.example, source.kwargs)
     symmetry = trace(model, source.example, source.kwargs, prove=False)
