@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -20,15 +20,17 @@ LARGE = 20_000  # entries of the inputs above which larger sizes are not tried: 
 SMALL = 10  # sizes below are all tried for a dimension that cannot change otherwise
 TRIED = 20  # rare sizes of a kind that are tried
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
+# Whole numbers of a tensor at other sizes: repeated as they are, those that occur, or if one, its neighbours.
+Draws = Literal["none", "those that occur", "their neighbours"]
 
 
 @dataclass(frozen=True)
 class Example:
-    """The arguments of one call of `forward`; draws: at other sizes its whole numbers are drawn anew."""
+    """The arguments of one call of `forward`; draws: what its whole numbers are drawn from at other sizes."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    draws: bool = False
+    draws: Draws = "none"
 
     @classmethod
     def of(cls, inputs: Any, kwargs: Mapping[str, Any] | None = None) -> Example:
@@ -103,11 +105,11 @@ def other_sizes(
     views cut channels, so sizes that share no divisor with any in the model are tried too. Last, all that may
     change at 1 and at twice its size and more: a forward may ask how long its input is, and do another thing.
 
-    Whole numbers are drawn from those that occur, if the model takes that: rows that are all alike hide what
-    mixes rows.
+    Whole numbers are drawn at random, if the model takes that: rows that are all alike hide what mixes rows.
     """
-    drawn = _other_sizes(runs, replace(example, draws=True), count, sizes, cuts)
-    return drawn or _other_sizes(runs, example, count, sizes, cuts)
+    kinds: tuple[Draws, ...] = "their neighbours", "those that occur", "none"
+    tries = (_other_sizes(runs, replace(example, draws=draws), count, sizes, cuts) for draws in kinds)
+    return next(filter(None, tries), [])
 
 
 def _other_sizes(
@@ -299,18 +301,26 @@ def _reshaped(example: Example, wanted: Callable[[Shape], Shape]) -> Example:
         for dim, size in enumerate(wanted(tuple(x.shape))):
             if size != x.shape[dim] and x.shape[dim]:  # of nothing there is no other size
                 x = x.index_select(dim, (torch.arange(size) % x.shape[dim]).to(x.device))
-        return drawn(x, generator) if example.draws else stirred(x, generator)
+        return stirred(drawn(x, example.draws, generator), generator)
 
     return example.map(resize)
 
 
-def drawn(x: Tensor, generator: torch.Generator) -> Tensor:
-    """`stirred`; whole numbers are drawn from those that occur, and from 0 on where only one does."""
-    if x.is_floating_point() or x.is_complex() or x.device.type == "meta" or not x.numel():
-        return stirred(x, generator)
+def drawn(x: Tensor, draws: Draws, generator: torch.Generator) -> Tensor:
+    """Whole numbers at random: of a lone token those before it are tokens too, and 1 if it is 0.
+
+    >>> some = torch.Generator().manual_seed(0)
+    >>> drawn(torch.tensor([4, 7]), "those that occur", some).unique().tolist()
+    [4, 7]
+    >>> drawn(torch.zeros(9, dtype=torch.long), "their neighbours", some).unique().tolist()
+    [0, 1]
+    """
+    real = x.is_floating_point() or x.is_complex()
+    if real or draws == "none" or x.device.type == "meta" or not x.numel():
+        return x
     known = x.unique()
-    if len(known) == 1:
-        known = torch.arange(int(known) + 1) if int(known) > 1 else known
+    if len(known) == 1 and draws == "their neighbours" and known != 1:  # all ones are a mask
+        known = torch.arange(max(1, int(known)) + 1)
     return known.to(x)[torch.randint(len(known), x.shape, generator=generator).to(x.device)]
 
 
