@@ -321,7 +321,8 @@ def drawn(x: Tensor, draws: Draws, generator: torch.Generator) -> Tensor:
     known = x.unique()
     if len(known) == 1 and draws == "their neighbours" and known != 1:  # all ones are a mask
         known = torch.arange(max(1, int(known)) + 1)
-    return known.to(x)[torch.randint(len(known), x.shape, generator=generator).to(x.device)]
+    chosen = torch.randint(len(known), x.shape, generator=generator).to(x.device)
+    return torch.take(known.to(x), chosen)
 
 
 def stirred(x: Tensor, generator: torch.Generator) -> Tensor:

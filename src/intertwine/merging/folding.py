@@ -147,13 +147,7 @@ def find_folding(
     if not norms or not streams:
         raise Unsupported("the model has no norm with a gain that only weights read", so="nothing to fold")
     named = named_tensors(model)
-    # Once for each tensor: a tied one under its other name would be written back as it was.
-    first = {id(t): name for name, t in reversed(named.items())}
-    state = {
-        name: t.detach().to(torch.float64)
-        for name, t in named.items()
-        if t.is_floating_point() and first[id(t)] == name
-    }
+    state = {name: t.detach().to(torch.float64) for name, t in named.items() if t.is_floating_point()}
     untied = _tied(traced, norms, model)
     tables = {f"{path}.weight": f"{path}.table" for path in untied}
     state |= {table: state[weight] for weight, table in tables.items()}

@@ -247,7 +247,8 @@ def sample_parts(
 
 def fibre_keys(structure: Structure) -> Ids:
     """Class -> a key that it shares with those that it may change places with, inside its blocks."""
-    return structure.classes.blocks_key() + mix(structure.classes.orbit + (1 << 43))
+    keys: Ids = structure.classes.blocks_key() + mix(structure.classes.orbit + (1 << 43))
+    return keys
 
 
 def sample_relabel(
