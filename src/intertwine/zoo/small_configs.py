@@ -146,7 +146,7 @@ def small_configs(transformers: Any, config_class: Any, sizes: Mapping[str, int]
     refusal: Exception | None = None
     for way in ways:
         try:
-            made = config_class(**{**way(config_class()), **sizes})
+            made = config_class(**_with(sizes, way(config_class())))
         except Exception as error:  # each type complains in its own way
             refusal = refusal or error
         else:
@@ -237,6 +237,20 @@ def _one_of_each_kind(values: Mapping[str, Any]) -> dict[str, Any]:
             if layers:
                 return {**dict.fromkeys(layers, len(kept)), name: kept}
     return {}
+
+
+def _with(sizes: Mapping[str, int], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The sizes instead of those of the values; lists with a word for every layer get as long as they say.
+
+    >>> _with({"num_hidden_layers": 3}, {"num_hidden_layers": 2, "layer_types": ["sliding", "full"]})
+    {'num_hidden_layers': 3, 'layer_types': ['sliding', 'full', 'sliding']}
+    """
+    made = {**values, **sizes}
+    depths = {values[name]: size for name, size in sizes.items() if name in values and _kind(name) == "depth"}
+    for name, value in values.items():
+        if isinstance(value, list) and value and isinstance(value[0], str) and len(value) in depths:
+            made[name] = [value[k % len(value)] for k in range(depths[len(value)])]
+    return made
 
 
 def _smaller(kind: str, value: int, divisor: int) -> int:
