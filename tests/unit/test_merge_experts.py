@@ -136,7 +136,8 @@ def test_mixtral_loses_the_copy_of_an_expert() -> None:
         tensor[4] = tensor[1].clone()
     size = sum(p.numel() for p in model.parameters())
     expert = 16 + 3 * 16 * 24
-    result = merge(model, ids[:2], target_params=(size - expert) / size, train_data=[ids])
+    # its norms round to float32 inside, so that folding them shows at 1e-8
+    result = merge(model, ids[:2], target_params=(size - expert) / size, train_data=[ids], fold=False)
     small: Any = result.model
     assert small.model.layers[0].mlp.experts.num_experts == 4 == len(small.model.layers[0].mlp.gate.weight)
     assert result.parameters_after == size - expert

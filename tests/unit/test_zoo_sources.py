@@ -94,7 +94,7 @@ def test_bad_input_shapes(text: str) -> None:
         ("timm:resnet5O", NotFound, "resnet50"),
         ("timm:hf-hub:someone/something", NotFound, "no model"),
         ("hf:berd", NotFound, "bert"),
-        ("hf:patchtst", Unsupported, "past_values"),
+        ("hf:dinat", Unsupported, "natten"),
         ("resnet18", ModelError, "zoo:NAME"),
         ("", ModelError, "zoo:NAME"),
         ("nowhere.py:build", ModelError, "no such file"),

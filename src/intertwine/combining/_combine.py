@@ -16,7 +16,7 @@ from intertwine.checks import checked
 from intertwine.combining._by_loss import STEPS, learn_elements
 from intertwine.combining._calibrate import calibrated
 from intertwine.combining._distil import Teachers, distilled, scores_of, teachers
-from intertwine.combining._folded import fold_all, unfolded
+from intertwine.combining._folded import Folded, unfolded
 from intertwine.combining._join import HEADS, Heads
 from intertwine.combining._layerwise import solved
 from intertwine.combining._lockstep import cut
@@ -34,7 +34,7 @@ from intertwine.merging.folding import Folding
 from intertwine.merging.repair import norms_of
 from intertwine.orbit.same_graph import assert_same_ops, assert_same_shapes, exported
 from intertwine.progress import Progress
-from intertwine.symmetry import Element, Symmetry, act, trace
+from intertwine.symmetry import Element, Symmetry, act
 
 Align = Literal["weights", "activations", "loss", "none"]
 ALIGN: tuple[Align, ...] = ("weights", "activations", "loss", "none")
@@ -188,6 +188,7 @@ class _Run:
         self.moved: list[nn.Module] = list(self.models)
         self.given = self.models[0]
         self.folding: Folding | None = None
+        self.folded: Folded | None = None
         self.elements: tuple[Element, ...] = ()
         self.model = self.models[0]
 
@@ -231,7 +232,8 @@ class _Run:
         if not fold and (fold is False or symmetry is not None or self.train is None or not matched):
             return
         self._need_inputs("folding")
-        self.folding, self.models = fold_all(self.models, arguments(cut(self.train, 2)), fold)
+        self.folded = Folded(self.models, arguments(cut(self.train, 2)), fold)
+        self.folding, self.models = self.folded.folding, self.folded.models
         self.moved = list(self.models)
 
     def unfold(self) -> None:
@@ -372,8 +374,7 @@ class _Run:
 
     def _symmetry(self) -> Symmetry:
         self.say("symmetries")
-        args, kwargs = arguments(cut(self.train, 2))
-        return trace(self.models[0], args, kwargs)
+        return (self.folded or Folded(self.models, arguments(cut(self.train, 2)), False)).symmetry()
 
     def _need_images(self, what: str) -> None:
         if not isinstance(self.train, torch.Tensor) or self.train.dim() != 4:

@@ -17,25 +17,42 @@ from torch import nn
 
 from intertwine.combining._distil import scores_of
 from intertwine.errors import Unsupported
-from intertwine.graph.export import eval_copy
+from intertwine.graph.example import Example
+from intertwine.graph.export import eval_copy, export
 from intertwine.merging.folding import Folding, find_folding
 from intertwine.merging.shrink import named_tensors
+from intertwine.symmetry import Symmetry, trace
+from intertwine.symmetry.tracing import proved
 
 SAME = 1e-3  # of the largest output: what may differ between plain norms and the norms that were given
 
 
-def fold_all(
-    models: Sequence[nn.Module], call: tuple[Any, Any], fold: bool | None
-) -> tuple[Folding | None, list[nn.Module]]:
-    """How they fold, and the folded networks; with fold=None, all as they are where one does not fold.
+class Folded:
+    """How networks fold, and the folded ones; with fold=None, all as they are where one does not fold.
 
-    call: the arguments of one call."""
-    if fold is not False:
+    call: the arguments of one call. The first network's graph is kept for its symmetry, if it stays as it is.
+    """
+
+    def __init__(self, models: Sequence[nn.Module], call: tuple[Any, Any], fold: bool | None) -> None:
+        self.models, self.call = list(models), call
+        self.folding: Folding | None = None
+        self._claimed: Symmetry | None = None
+        if fold is False:
+            return
+        claimed = Symmetry(export(models[0], *call))
         with suppress(*(() if fold else (Unsupported,))):
-            found = [find_folding(model, *call) for model in models]
+            known = [claimed, *[None] * (len(models) - 1)]
+            found = [find_folding(m, *call, c) for m, c in zip(models, known, strict=True)]
             if fold or len({repr(folding) for folding, _ in found}) == 1:
-                return found[0][0], [model for _, model in found]
-    return None, list(models)
+                self.folding, self.models = found[0][0], [model for _, model in found]
+                return
+        self._claimed = claimed
+
+    def symmetry(self) -> Symmetry:
+        """The proved symmetry of the first network, folded or not."""
+        if self._claimed is None:
+            return trace(self.models[0], *self.call)
+        return proved(self.models[0], self._claimed, Example.of(*self.call))
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from intertwine.aligning._align import By, GroupName
 from intertwine.aligning._repair import Repair
 from intertwine.checks import checked
 from intertwine.combining._by_loss import STEPS, learn_elements
-from intertwine.combining._folded import fold_all
+from intertwine.combining._folded import Folded
 from intertwine.combining._layerwise import batch_graph, solved
 from intertwine.combining._together import By as AllBy
 from intertwine.combining._together import align_all
@@ -131,11 +131,12 @@ class _Path:
         if not norms_of(self.models[0]):
             repairs.remove("reset")
         self._count(1 + len(repairs))
-        folding, models = fold_all(self.models, self.call, fold)
+        folded = Folded(self.models, self.call, fold)
+        models = folded.models
         self._walk("none", models, "none")
         inputs = Batches(self.train, limit=None).whole()[0]
-        symmetry = symmetry if folding is None else None
-        moved = align_models(models, inputs, by, symmetry or trace(models[0], *self.call), seed=seed)
+        symmetry = symmetry if folded.folding is None else None
+        moved = align_models(models, inputs, by, symmetry or folded.symmetry(), seed=seed)
         for repair in repairs:
             mixer = SolvedMixer(moved, inputs, seed) if repair == "least-squares" else None
             self._walk("aligned" if repair == "none" else repair, moved, repair, mixer)
