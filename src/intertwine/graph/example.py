@@ -107,7 +107,8 @@ def other_sizes(
 
     Whole numbers are drawn at random, if the model takes that: rows that are all alike hide what mixes rows.
     """
-    kinds: tuple[Draws, ...] = "their neighbours", "those that occur", "none"
+    whole = any(isinstance(x, Tensor) and _is_whole(x) for x in example.leaves)
+    kinds: tuple[Draws, ...] = ("their neighbours", "those that occur", "none") if whole else ("none",)
     tries = (_other_sizes(runs, replace(example, draws=draws), count, sizes, cuts) for draws in kinds)
     return next(filter(None, tries), [])
 
@@ -315,14 +316,18 @@ def drawn(x: Tensor, draws: Draws, generator: torch.Generator) -> Tensor:
     >>> drawn(torch.zeros(9, dtype=torch.long), "their neighbours", some).unique().tolist()
     [0, 1]
     """
-    real = x.is_floating_point() or x.is_complex()
-    if real or draws == "none" or x.device.type == "meta" or not x.numel():
+    if draws == "none" or not _is_whole(x):
         return x
     known = x.unique()
     if len(known) == 1 and draws == "their neighbours" and known != 1:  # all ones are a mask
         known = torch.arange(max(1, int(known)) + 1)
     chosen = torch.randint(len(known), x.shape, generator=generator).to(x.device)
     return torch.take(known.to(x), chosen)
+
+
+def _is_whole(x: Tensor) -> bool:
+    real = x.is_floating_point() or x.is_complex()
+    return not real and x.device.type != "meta" and x.numel() > 0
 
 
 def stirred(x: Tensor, generator: torch.Generator) -> Tensor:
