@@ -15,7 +15,7 @@ from torch.nn.utils.prune import l1_unstructured
 
 from intertwine import act, trace, verify
 from intertwine.errors import ExportFailed, ModelError, RefutedClaim
-from intertwine.graph.example import Example, other_sizes
+from intertwine.graph.example import Example, drawn, other_sizes
 from intertwine.graph.export import export
 from intertwine.rules import RULES
 from intertwine.symmetry.prove import Stage, distance
@@ -497,3 +497,17 @@ def test_the_first_element_leaves_nothing_where_it_was() -> None:
         element = sample(structure, np.random.default_rng(seed), restless=True)
         assert (element.relabel != np.arange(structure.classes.count))[several].all()
         assert (element.sign < 0).any()
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64]
+)
+@pytest.mark.parametrize("entries", [(0, 0), (1, 1), (3, 3), (1, 7)])
+def test_whole_numbers_of_every_kind_are_drawn(dtype: torch.dtype, entries: tuple[int, int]) -> None:
+    x, generator = torch.tensor(entries).to(dtype), torch.Generator().manual_seed(0)
+    new = drawn(x, "their neighbours", generator)
+    assert (new.dtype, new.shape) == (x.dtype, x.shape) and int(new.long().max()) <= max(1, *entries)
+
+
+def test_a_lone_time_is_drawn_without_counting_up_to_it() -> None:
+    assert drawn(torch.full((2,), 10**15), "their neighbours", torch.Generator()).dtype == torch.long

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 LARGE = 20_000  # entries of the inputs above which larger sizes are not tried: smaller ones say as much
 SMALL = 10  # sizes below are all tried for a dimension that cannot change otherwise
+_FAR = 2**31  # the largest whole number that is drawn in place of a lone one: it may be a time
 TRIED = 20  # rare sizes of a kind that are tried
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 # Whole numbers of a tensor at other sizes: repeated as they are, those that occur, or if one, its neighbours.
@@ -318,11 +319,12 @@ def drawn(x: Tensor, draws: Draws, generator: torch.Generator) -> Tensor:
     """
     if draws == "none" or not _is_whole(x):
         return x
-    known = x.unique()
+    known = x.unique().long().cpu()  # of unsigned ones torch knows little else
     if len(known) == 1 and draws == "their neighbours" and known != 1:  # all ones are a mask
-        known = torch.arange(max(1, int(known)) + 1)
-    chosen = torch.randint(len(known), x.shape, generator=generator).to(x.device)
-    return torch.take(known.to(x), chosen)
+        new = torch.randint(min(max(1, int(known)), _FAR) + 1, x.shape, generator=generator)
+    else:
+        new = torch.take(known, torch.randint(len(known), x.shape, generator=generator))
+    return new.to(x.device, x.dtype)
 
 
 def _is_whole(x: Tensor) -> bool:
