@@ -161,7 +161,7 @@ def shared(tmp_path_factory):
     return {kind: tmp_path_factory.mktemp(kind) for kind in ("stitching", "merging")}
 
 
-@pytest.mark.parametrize("name", ["fig1", "fig14", "fig15"])
+@pytest.mark.parametrize("name", ["fig1", "fig13", "fig14", "fig15"])
 def test_every_stitching_figure(name, shared, capsys, monkeypatch):
     """Two nets give no interval, so that claims about means are not run; nothing is a finding by one pair."""
     for model in godfrey.SMALL:

@@ -18,7 +18,7 @@ import numpy as np
 
 from intertwine.recipes import Outcome, Progress, Reproduction, Setting
 from intertwine.recipes.cifar import load_checkpoint, load_images
-from intertwine.recipes.claims import holds
+from intertwine.recipes.claims import holds, share_interval
 from intertwine.recipes.nets import Net, load_net_data, train_net
 from intertwine.recipes.pages import write_outcome
 
@@ -221,9 +221,17 @@ def sizes(name: str, folder: Path, setting: Setting, progress: Progress) -> Outc
               "largest for the largest net",
               None if len(cut) < 2 else cut[-1] == max(cut) and cut[-1] > cut[0])
     ]  # fmt: skip
-    figure = scatter(groups, x_title="parameters", y_title="accuracy")
+    tested = min(s.tested for s in subjects.values())
+    halves = {
+        label: [(found.high - found.low) / 2 for _, share, _ in points
+                if (found := share_interval(share, tested))]
+        for label, points in groups.items()
+    }  # fmt: skip
+    figure = scatter(groups, x_title="parameters", y_title="accuracy", halves=halves)
     return write_outcome(
-        folder, name, "accuracy against the number of parameters", {"Before and after merging": figure},
+        folder, name, "accuracy against the number of parameters",
+        {f"Before and after merging at the largest beta within 95 % of the accuracy; 95 % intervals, "
+         f"{tested:,} test inputs": figure},
         setting=setting, tables={"Nets": rows}, facts=accuracy_facts(subjects), claims=claims,
         differs=f"VGGs only; the source shows ResNets too. {DIFFERS[setting.preset]}",
     )  # fmt: skip
@@ -259,7 +267,8 @@ def complexity(name: str, folder: Path, setting: Setting, progress: Progress) ->
     rows = [{"net": n, **c} for n, c in found.items()]
     return write_outcome(
         folder, name, "feature complexity against depth",
-        {"Channels left at the largest beta within 95 % of the accuracy": complexity_figure(found, widths)},
+        {f"Channels left at the largest beta within 95 % of the accuracy, "
+         f"{min(s.tested for s in subjects.values()):,} test inputs": complexity_figure(found, widths)},
         setting=setting, tables={"Complexity": rows}, facts=accuracy_facts(subjects), claims=claims,
         differs=DIFFERS[setting.preset],
     )  # fmt: skip

@@ -115,7 +115,7 @@ _TABLE = """
 002 | Figure 9 | Procrustes of ResNet20s | symmetry-fig9 |
 002 | Figure 10 | Procrustes of ResNet18s | symmetry-fig10 |
 002 | Figure 11 | CKA of ResNet18s | symmetry-fig11 |
-002 | Figure 12 | stitching of vision transformers | symmetry-fig12 | a ViT and a modular-addition transformer; ten trained CCTs are not here
+002 | Figure 12 | stitching of vision transformers | symmetry-fig12 | ViTs, GPTs and modular-addition transformers; ten trained CCTs are not here
 002 | Figure 13 | stitching with alpha chosen | symmetry-fig13 |
 002 | Figure 14 | which alpha is chosen | symmetry-fig14 unit/test_stitch.py::test_an_alpha_that_was_chosen_is_told |
 002 | Figure 15 | penalty against sparsity | symmetry-fig15 |

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,16 @@ import numpy as np
 
 from intertwine.recipes import Claim, Outcome, Progress, Reproduction, Setting
 from intertwine.recipes.claims import above, holds, mean_interval, number
-from intertwine.recipes.godfrey import IMAGES, NETS, SMALL, Pairs, Seeds, load_seeds, paper_net
+from intertwine.recipes.godfrey import (
+    IMAGES,
+    NETS,
+    SMALL,
+    Pairs,
+    Seeds,
+    load_seeds,
+    measured_once,
+    paper_net,
+)
 from intertwine.recipes.nets import load_net_data, train_net
 from intertwine.recipes.pages import write_outcome
 from intertwine.recipes.symmetries import recipe
@@ -147,32 +157,39 @@ def _residual_claims(found: Pairs, model: str, accuracies: list[float]) -> list[
     return claims
 
 
+def _choose_alphas(seeds: Seeds, progress: Progress) -> list[dict[str, Any]]:
+    """Of every pair: penalties at each layer with alpha 0.1 and with the one chosen, and which it is."""
+    from intertwine.stitching import Training, stitch
+
+    found: list[dict[str, Any]] = []
+    cuts = seeds.layers
+    for a, b in combinations(seeds.nets, 2):
+        progress(len(found), len(seeds.nets) * (len(seeds.nets) - 1) // 2, "choosing alpha for pairs")
+        reports = [
+            stitch(a, b, seeds.train, seeds.test, at=cuts, kinds=["group"], training=plan, enough=-100)
+            for plan in (Training(alpha=0.1), Training(alpha="cv"))
+        ]
+        of = [[report[layer, "group"] for layer in cuts] for report in reports]
+        penalties = [[one.trained for one in found_at] for found_at in of]
+        found.append({
+            "penalties": dict(zip(("alpha 0.1", "alpha chosen"), penalties, strict=True)),
+            "alphas": [one.alpha for one in of[1]],
+        })  # fmt: skip
+    return found
+
+
 def chosen_alpha(
     name: str, title: str, show: str, folder: Path, setting: Setting, progress: Progress
 ) -> Outcome:
     """Fig. 13 and 14: alpha by cross-validation, what it costs or gains, and which it is."""
     from intertwine.pages.similarity_figures import bars
-    from intertwine.stitching import Training, stitch
 
     seeds = _some(load_seeds("myrtle", 64, folder, setting, progress), setting)
     cuts = seeds.layers
-    alphas: dict[str, list[float]] = {layer: [] for layer in cuts}
-
-    def measure(a: nn.Module, b: nn.Module) -> Mapping[str, list[float]]:
-        out = {}
-        for label, alpha in (("alpha 0.1", 0.1), ("alpha chosen", "cv")):
-            progress(0, 2, f"{label}")
-            plan = Training(alpha=alpha)  # type: ignore[arg-type]
-            report = stitch(
-                a, b, seeds.train, seeds.test, at=cuts, kinds=["group"], training=plan, enough=-100
-            )
-            out[label] = [report[layer, "group"].trained for layer in cuts]
-            if alpha == "cv":
-                for layer in cuts:
-                    alphas[layer].append(float(report[layer, "group"].alpha or float("nan")))
-        return out
-
-    found = Pairs.measured(seeds, measure)
+    kept = measured_once(folder, "alphas", seeds, partial(_choose_alphas, seeds, progress))
+    alphas: dict[str, list[float]] = {layer: [p["alphas"][k] for p in kept] for k, layer in enumerate(cuts)}
+    penalties = iter(kept)
+    found = Pairs.measured(seeds, lambda a, b: next(penalties)["penalties"])
     change = found.interval(found.mean("alpha chosen") - found.mean("alpha 0.1"))
     several = [layer for layer in cuts if len(set(alphas[layer])) > 1]
     claims = {
@@ -256,11 +273,14 @@ def sparse_stitching(name: str, title: str, folder: Path, setting: Setting, prog
                 for (layer, kind), v in of.items()]
         for label, of in points.items()
     }  # fmt: skip
-    figure = scatter(groups, x_title="sparsity (eq. D.1)", y_title="penalty, points of accuracy")
     pairs = len(next(iter(points["group"].values())))
+    spread = {label: [float(np.std([p for _, p in v])) for v in of.values()] for label, of in points.items()}
+    figure = scatter(
+        groups, x_title="sparsity (eq. D.1)", y_title="penalty, points of accuracy", halves=spread
+    )
     return write_outcome(
         folder, name, f"{title}, {seeds.what}",
-        {f"One point a layer and a kind, mean over {pairs} pairs": figure},
+        {f"One point a layer and a kind, mean and deviation of {pairs} pairs": figure},
         setting=setting, claims=claims, tables={"At the sparsity of the group": found.rows()},
         facts={"pairs": pairs}, differs=_differs(seeds, "myrtle", 32) + " Lasso maps are trained by "
             "proximal steps, "
@@ -372,15 +392,19 @@ def slopes(name: str, title: str, folder: Path, setting: Setting, progress: Prog
         | {layer: float(np.mean([p[k] for p in penalty[s]])) for k, layer in enumerate(layers)}
         for s in chosen
     ]
-    series = {
-        layer: (list(chosen), [float(np.mean([p[k] for p in penalty[s]])) for s in chosen])
-        for k, layer in enumerate(layers)
+    found_at = {
+        layer: [mean_interval([p[k] for p in penalty[s]]) for s in chosen] for k, layer in enumerate(layers)
     }
     figure = lines(
-        series, x_title="negative slope", y_title="penalty of the group's stitch, points", log=True
-    )
+        {layer: (list(chosen), [i.value for i in v]) for layer, v in found_at.items()},
+        x_title="negative slope", y_title="penalty of the group's stitch, points", log=True,
+        bands={layer: ([i.low for i in v], [i.high for i in v]) for layer, v in found_at.items()},
+    )  # fmt: skip
+    pairs = len(penalty[low])
     return write_outcome(
-        folder, name, title, {"Stitching at the end of each stage, mean over three pairs": figure},
+        folder, name, title,
+        {f"Stitching at the end of each stage; 95 % intervals over {pairs} pairs of {NETS['quick']} networks":
+         figure},
         setting=setting, tables={"Slopes": rows}, claims=claims, facts={"groups": groups},
         differs=f"{HOW}; {len(train):,} training images; three pairs of {net.model} of three seeds on "
                 f"{net.data}, and "

@@ -1,8 +1,9 @@
 """Figure 12 of source 002 and its question: what does G_ReLU cost where no ReLU acts?
 
 The source stitches ten Compact Convolutional Transformers after every block, where no activation follows.
-Here it is asked of transformers that others trained: two small vision transformers of CIFAR-10, and two that
-add modulo 59, whose MLP has a ReLU, so that one cut is where G_ReLU is the layer's own group.
+Here it is asked of transformers that others trained: two small vision transformers of CIFAR-10, two character
+GPTs, which guess the character after a window, and two that add modulo 59, whose MLP has a ReLU, so that one
+cut is where G_ReLU is the layer's own group.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intertwine.recipes import Outcome, Progress, Reproduction, Setting
-from intertwine.recipes.cifar import CHECKPOINTS, load_checkpoint, load_images
+from intertwine.recipes.cifar import CHECKPOINTS, find, load_checkpoint, load_images
 from intertwine.recipes.claims import above
 from intertwine.recipes.pages import write_outcome
 
@@ -27,7 +28,8 @@ KINDS = ("full", "grelu", "group")
 IMAGES = 300  # to train on, and to test on
 EPOCHS = 1
 DIFFERS = (
-    "Two vision transformers (74.6 % and 47.0 % of CIFAR-10; patches of 4, width 48, four blocks) and two "
+    "Two vision transformers (74.6 % and 47.0 % of CIFAR-10; patches of 4, width 48, four blocks), two "
+    "character GPTs (width 64, four blocks) and two "
     "transformers that add modulo 59, one pair of each, both ways round, where the source has five pairs of "
     "Compact Convolutional Transformers of 98 %; intervals are over test inputs, not over nets. Stitches "
     "start from their closed form and are trained for one epoch on the outputs of the upper net; {n} "
@@ -61,10 +63,45 @@ def load_cases(setting: Setting) -> list[Case]:
     sums = sums[torch.randperm(len(sums), generator=torch.Generator().manual_seed(0))]
     half = [(s, s.sum(1) % 59) for s in (sums[:1000], sums[1000:2000])]
     adders = (load_checkpoint(setting, "modadd59-a"), load_checkpoint(setting, "modadd59-b"))
+    gpts = [last_position(load_checkpoint(setting, f"nanogpt64-shakespeare-seed{k}")) for k in (0, 1)]
+    text = load_windows(setting, 2 * IMAGES)
+    written = tuple(f"net.h.{k}.add_1" for k in range(4))
     return [
         Case("ViT", vits, images[0], images[1], blocks),
+        Case("GPT", (gpts[0], gpts[1]), text[0], text[1], written),
         Case("addition", adders, half[0], half[1], ("blocks.0.add_1",), ("blocks.0.mlp.relu",)),
     ]
+
+
+def last_position(model: nn.Module) -> nn.Module:
+    """The scores after the last token only: one guess a window."""
+    from torch import nn
+
+    class LastPosition(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = model
+
+        def forward(self, ids: Tensor) -> Tensor:
+            scores: Tensor = self.net(ids)
+            return scores[:, -1]
+
+    return LastPosition().eval()
+
+
+def load_windows(setting: Setting, count: int, length: int = 64) -> list[tuple[Tensor, Tensor]]:
+    """Windows and the character after each: of what the GPTs were trained on, and of the rest."""
+    import torch
+
+    text = find(setting, "text/tinyshakespeare.txt").read_text(encoding="utf-8")
+    place = {character: k for k, character in enumerate(sorted(set(text)))}
+    ids = torch.tensor([place[character] for character in text])
+    edge = len(ids) * 9 // 10
+    found = []
+    for part in (ids[:edge], ids[edge:]):
+        windows = part.unfold(0, length + 1, max(1, (len(part) - length - 1) // count))[:count]
+        found.append((windows[:, :-1].contiguous(), windows[:, -1].contiguous()))
+    return found
 
 
 def transformers(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
