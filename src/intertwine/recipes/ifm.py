@@ -158,7 +158,7 @@ def accuracy_curves(name: str, folder: Path, setting: Setting, progress: Progres
               "equivalent features could be merged", share_text(left), "they do not rise with the size, "
                   "and the "
               "largest net keeps fewer than the smallest", None if len(shares) < 2 else
-              all(a >= b - 0.02 for a, b in pairwise(shares)) and shares[-1] < shares[0]),
+              all(a >= b - 0.02 for a, b in pairwise(shares)) and shares[-1] < shares[0], why=WHY),
     ]  # fmt: skip
     if not setting.quick:
         near = min(curves["VGG16"], key=lambda p: abs(p.kept - 0.2303))
@@ -173,15 +173,19 @@ def accuracy_curves(name: str, folder: Path, setting: Setting, progress: Progres
         )  # fmt: skip
     return write_outcome(
         folder, name, "accuracy against parameters left",
-        {f"Each dot is a beta; 95 % intervals, {tested:,} test inputs": curve_figure(curves, tested=tested)},
+        {f"{', '.join(subjects)}: each dot is a beta; 95 % intervals, {tested:,} test inputs":
+         curve_figure(curves, tested=tested)},
         setting=setting, tables={"Points": curve_rows(curves)}, facts=accuracy_facts(subjects), claims=claims,
         differs=DIFFERS[setting.preset],
     )  # fmt: skip
 
 
 def smallest_within(points: list[CurvePoint], accuracy: float) -> CurvePoint | None:
-    """The point of the largest beta whose accuracy is at least 95 % of that before, if there is one."""
-    return max((p for p in points if p.score >= 0.95 * accuracy), key=lambda p: p.setting, default=None)
+    """The smallest net whose accuracy is at least 95 % of that before, if there is one.
+
+    By what is kept, not by the setting: a beta merges more where it is larger, a share where it is smaller.
+    """
+    return min((p for p in points if p.score >= 0.95 * accuracy), key=lambda p: p.kept, default=None)
 
 
 def shares_left(curves: Mapping[str, list[CurvePoint]], subjects: Mapping[str, Subject]) -> dict[str, float]:
@@ -219,7 +223,7 @@ def sizes(name: str, folder: Path, setting: Setting, progress: Progress) -> Outc
               "more parameter with a smaller decrease on testing accuracy",
               ", ".join(f"{r['net']}: {c:.0%}" for r, c in zip(ordered, cut, strict=True)),
               "largest for the largest net",
-              None if len(cut) < 2 else cut[-1] == max(cut) and cut[-1] > cut[0])
+              None if len(cut) < 2 else cut[-1] == max(cut) and cut[-1] > cut[0], why=WHY)
     ]  # fmt: skip
     tested = min(s.tested for s in subjects.values())
     halves = {

@@ -113,7 +113,8 @@ def harder_tasks(name: str, folder: Path, setting: Setting, progress: Progress) 
             holds("parameters left within 95 % of the accuracy, easiest task first", "neural networks "
                   "learn more "
                   "complex features to solve the more difficult task", share_text(left),
-                  "more are left the harder the task", shares == sorted(shares) and shares[0] < shares[-1])
+                  "more are left the harder the task", shares == sorted(shares) and shares[0] < shares[-1],
+                  why="One seed a task, on digits that are all easy.")
         ]  # fmt: skip
     else:
         vggs = [s for n, s in left.items() if n.startswith("VGG")]

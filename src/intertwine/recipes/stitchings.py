@@ -43,6 +43,14 @@ TUNED = {"quick": 15}
 TABLE3 = dict(
     zip((1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9, 1.0), (89.3, 89.4, 89.2, 89.4, 86.6, 73.0, 41.8), strict=True)
 )
+NARROW = (
+    "A guess: narrow layers (16 and 32 channels here, 64 to 512 in the source) have few features that "
+    "all seeds share, so that no permutation of them fits; the stitch is trained on few images."
+)
+RESIDUAL = (
+    "A guess: nets of few channels, and stitches that start from their closed form, which costs little where "
+    "the late layers of both nets tell the classes apart alike."
+)
 HOW = (
     "Stitches are trained in two epochs on the outputs of B from their closed form, where the source "
     "trains on "
@@ -110,7 +118,7 @@ def _plain_claims(found: Pairs) -> list[Claim]:
               "accuracy of f and "
               "f~ in all but one layer", f"{below} of {len(by_layer)}: "
               + ", ".join(f"{i.value:.1f}" for i in by_layer),
-              "the upper end is below 10 at all but one layer", below >= len(by_layer) - 1),
+              "the upper end is below 10 at all but one layer", below >= len(by_layer) - 1, why=NARROW),
         above("rank r minus group, mean over layers", "reduced rank transformations ... incur "
               "significantly higher "
               "stitching penalties", [found.interval(found.mean(k) - found.mean("group")) for k in ranks],
@@ -119,7 +127,7 @@ def _plain_claims(found: Pairs) -> list[Claim]:
               "the third "
               "activation layer, then decrease at the final activation layer",
               [found.interval(group[:, :, -2] - group[:, :, k]) for k in (0, -1)], unit=" points",
-              names=("first", "last")),
+              names=("first", "last"), why=NARROW),
     ]  # fmt: skip
 
 
@@ -129,7 +137,7 @@ def _residual_claims(found: Pairs, model: str, accuracies: list[float]) -> list[
         above("inside minus outside of residual blocks, mean", "layers inside residual blocks incur "
               "higher penalties "
               "... This holds even in the full 1-by-1 convolution case",
-              [gaps["group"], gaps["full"]], names=("group", "full"), unit=" points")
+              [gaps["group"], gaps["full"]], names=("group", "full"), unit=" points", why=RESIDUAL)
     ]  # fmt: skip
     if model.startswith("resnet20"):
         versus = {c: found.mean("rank:1", c) - found.mean("group", c) for c in ("outside", "inside")}
@@ -137,12 +145,13 @@ def _residual_claims(found: Pairs, model: str, accuracies: list[float]) -> list[
         claims += [
             above("rank 1 minus group outside of blocks", "G_ReLU stitching consistently outperforms rank "
                   "1 ... "
-                  "stitching outside residual blocks", [found.interval(versus["outside"])], unit=" points"),
+                  "stitching outside residual blocks", [found.interval(versus["outside"])], unit=" points",
+                  why=RESIDUAL),
             above("group minus every other inside of blocks", "it consistently underperforms all "
                   "strategies inside "
                   "residual blocks",
                   [found.interval(found.mean("group", "inside") - found.mean(k, "inside")) for k in rivals],
-                  names=rivals, unit=" points"),
+                  names=rivals, unit=" points", why=RESIDUAL),
         ]  # fmt: skip
     else:
         inner = [k for k, layer in enumerate(found.layers) if found.inside[layer]]
@@ -152,7 +161,7 @@ def _residual_claims(found: Pairs, model: str, accuracies: list[float]) -> list[
             holds("group's penalty at the last but one layer inside a block", "random chance performance "
                   "at that "
                   "layer", f"{worst.value:.1f} points; chance is {chance:.1f}", "within 5 points of chance",
-                  worst.value > chance - 5)
+                  worst.value > chance - 5, why=RESIDUAL)
         )  # fmt: skip
     return claims
 
@@ -197,11 +206,13 @@ def chosen_alpha(
             "similar results to "
                      "those in fig. 1", f"{change.value:.2f} [{change.low:.2f}, {change.high:.2f}] points",
                      "the interval lies within 2 points of 0",
-                     None if change.low != change.low else max(abs(change.low), abs(change.high)) < 2)],
+                     None if change.low != change.low else max(abs(change.low), abs(change.high)) < 2,
+                     why="Each alpha is tried on few images, so that the choice is a noisy one.")],
         "14": [holds("layers at which different pairs choose different alphas", "there is substantial "
             "variance in the "
                      "alpha selected by cross-validation, at all layers", f"{len(several)} of {len(cuts)}",
-                     "at all layers", len(several) == len(cuts))],
+                     "at all layers", len(several) == len(cuts), why="Few pairs, and a fifth of the "
+                     "training images to choose on: alphas that do equally well go to the smallest.")],
     }[show]  # fmt: skip
     grid = sorted({a for found_here in alphas.values() for a in found_here})
     counts = {layer: [alphas[layer].count(a) for a in grid] for layer in cuts}
@@ -262,11 +273,13 @@ def sparse_stitching(name: str, title: str, folder: Path, setting: Setting, prog
     claims = [
         above("penalty of a lasso stitch as sparse as the group's, minus the group's; mean over layers",
               "G_ReLU layers achieve low stitching penalties for their sparsity levels",
-              gaps, unit=" points"),
+              gaps, unit=" points", why="A lasso map here is trained from its closed form by proximal "
+              "steps, and may be the better one at the same sparsity."),
         holds("last layer: group and lambda = 0.01 apart", "in the final layer the scatter points "
               "corresponding to "
               "G_ReLU and lambda = 0.01 nearly overlap", f"{near[0]:.2f} in sparsity, {near[1]:.1f} points",
-              "at most 0.05 and 5 points", bool(near[0] <= 0.05 and near[1] <= 5)),
+              "at most 0.05 and 5 points", bool(near[0] <= 0.05 and near[1] <= 5),
+              why="What lambda does depends on the scale of the loss and of the features, which are ours."),
     ]  # fmt: skip
     groups = {
         label: [(float(np.mean([s for s, _ in v])), float(np.mean([p for _, p in v])), f"{layer}, {kind}")
@@ -321,7 +334,10 @@ def rotations(name: str, title: str, folder: Path, setting: Setting, progress: P
         above("penalty of a rotation minus that of a group element, mean over layers", "transforming by A "
               "in G_ReLU "
               "rather a random orthogonal matrix results in significantly smaller rotation penalties", [gap],
-              unit=" points")
+              unit=" points", why=f"At {layers[-1]}, after which only the classifier is trained, {epochs} "
+              f"epochs undo neither: {found['group'][:, -1].mean():.0f} points lost by the group, "
+              f"{found['orthogonal'][:, -1].mean():.0f} by a rotation, and that is most of the mean. Before "
+              f"it: {found['group'][:, :-1].mean():.1f} and {found['orthogonal'][:, :-1].mean():.1f}.")
     ]  # fmt: skip
     intervals = {by: [mean_interval(v[:, k].tolist()) for k in range(len(layers))] for by, v in found.items()}
     series = {by: [i.value for i in v] for by, v in intervals.items()}
@@ -374,12 +390,13 @@ def slopes(name: str, title: str, folder: Path, setting: Setting, progress: Prog
     claims = [
         above(f"accuracy at slope {low:g} minus at {high:g}", "the significant decrease in CIFAR-10 "
               "accuracy for "
-              "larger s", [mean_interval(fall)], unit=" points"),
+              "larger s", [mean_interval(fall)], unit=" points",
+              why="A linear net tells these digits apart almost as well."),
         above(f"range of penalties over layers at slope {low:g} minus at {high:g}", "unlike for s << 1 "
               "... the "
               "stitching penalties for s = 1 are mostly constant throughout the layers",
               [mean_interval([a - b for a, b in zip(spread[low], spread[high], strict=True)])],
-              unit=" points"),
+              unit=" points", why="Three ends of stages, where the source has every layer."),
     ]  # fmt: skip
     if setting.own:
         claims += [
