@@ -273,11 +273,11 @@ _FIGURES: tuple[tuple[str, str, tuple[tuple[Settings, View], ...], bool], ...] =
         True,
     ),
     ("genni-fig4", "LeNet-5 in a plane", ((LENET, View(2, 13.0, 100, 0.0025, quick=16)),), False),
-    ("genni-fig5", "LeNet-5 in three dimensions", ((LENET, View(3, 13.0, 35, 0.0025, quick=7)),), False),
+    ("genni-fig5", "LeNet-5 in three dimensions", ((LENET, View(3, 13.0, 35, 0.0025, quick=15)),), False),
     (
         "genni-fig6",
         "UMAP of LeNet-5 in three and four dimensions",
-        ((LENET, View(3, 13.0, 35, 0.0025, quick=7)), (LENET_NEAR, View(4, 1.0, 20, 1e-5, quick=4))),
+        ((LENET, View(3, 13.0, 35, 0.0025, quick=15)), (LENET_NEAR, View(4, 1.0, 20, 1e-5, quick=6))),
         True,
     ),
 )
