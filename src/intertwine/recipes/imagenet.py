@@ -128,7 +128,8 @@ def harder_tasks(name: str, folder: Path, setting: Setting, progress: Progress) 
         ]  # fmt: skip
     return write_outcome(
         folder, name, "merging on a harder task",
-        {f"Each dot is a beta; 95 % intervals, {tested:,} test inputs or more": curve_figure(curves, tested=tested)},
+        {f"Each dot is a beta; 95 % intervals, {tested:,} test inputs or more":
+         curve_figure(curves, tested=tested)},
         setting=setting,
         tables={"Points": curve_rows(curves)}, facts=accuracy_facts(subjects), claims=claims,
         differs=QUICK if quick else "The validation images in the folder, whichever they are.",
