@@ -24,6 +24,7 @@ from intertwine.recipes import (
     recipes,
     stitchings,
     symmetries,
+    transformers,
     worlds,
 )
 from intertwine.recipes.claims import Verdict
@@ -171,6 +172,26 @@ def test_every_stitching_figure(name, shared, capsys, monkeypatch):
     monkeypatch.setitem(stitchings.TUNED, "quick", 1)
     found = reproduce(f"symmetry-{name}", shared["stitching"], capsys)
     assert any(c["verdict"] == "not run" for c in found["claims"]) or name in ("fig14", "fig7")
+    if name in ("fig13", "fig14"):  # one measurement for both
+        assert len(list((shared["stitching"] / "runs").glob("alphas-*.json"))) == 1
+
+
+def test_windows_of_text_and_the_character_after_each(tmp_path):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "tinyshakespeare.txt").write_text("abc" * 100)
+    (seen, after), (held, rest) = transformers.load_windows(Setting("cifar", tmp_path), 5, length=4)
+    assert seen.shape == (5, 4) and held.shape == (5, 4) and len(after) == len(rest) == 5
+    assert torch.equal((seen[:, -1] + 1) % 3, after) and torch.equal((held[:, -1] + 1) % 3, rest)
+
+
+def test_the_smallest_net_within_reach_whatever_the_setting_means():
+    """A larger beta keeps less, a larger share keeps more."""
+    from intertwine.merging.experiments import CurvePoint
+
+    shares = [CurvePoint(share, share, 0.9) for share in (0.9, 0.5, 0.7)]
+    betas = [CurvePoint(0.1, 0.9, 0.9), CurvePoint(0.3, 0.6, 0.88), CurvePoint(0.5, 0.2, 0.3)]
+    assert ifm.smallest_within(shares, 0.9).kept == 0.5 and ifm.smallest_within(betas, 0.9).setting == 0.3
+    assert ifm.smallest_within(betas[2:], 0.9) is None
 
 
 @pytest.mark.parametrize("name", ["ifm-fig2b", "ifm-fig3a", "ifm-fig3b", "ifm-fig5a"])
