@@ -241,6 +241,15 @@ def sizes(name: str, folder: Path, setting: Setting, progress: Progress) -> Outc
     )  # fmt: skip
 
 
+def find_peaks(values: list[int]) -> list[int]:
+    """Every place, from 1, where the largest value is reached: a plateau is not in the middle for its start.
+
+    >>> find_peaks([41, 64, 512, 512, 391])
+    [3, 4]
+    """
+    return [place for place, value in enumerate(values, 1) if value == max(values)]
+
+
 def complexity(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Fig. 5a: feature complexity against depth."""
     from intertwine.merging import PAPER_BETAS, Options, Planner, apply_merge
@@ -256,15 +265,16 @@ def complexity(name: str, folder: Path, setting: Setting, progress: Progress) ->
         found[net] = next(within, planner.at_beta(0.0)).complexity
     largest = list(subjects)[-1]
     widths = {a.name: a.size for a in subjects[largest].symmetry.axes if a.mergeable}
-    peak = max(found[largest], key=lambda axis: found[largest][axis])
-    place, layers = list(found[largest]).index(peak) + 1, len(found[largest])
+    peaks, layers = find_peaks(list(found[largest].values())), len(found[largest])
+    ends = [list(found[largest].values())[k] for k in (0, -1)]
     claims = [
         holds(f"where the complexity of {largest} is largest", "increasing at the first several layers "
               "and decreasing "
               "at the last several layers while the maximum feature complexity is reached in the middle",
-              f"at {peak}, number {place} of {layers}: " + ", ".join(map(str, found[largest].values())),
-              "in the middle half, and above both ends", layers / 4 < place <= 3 * layers / 4
-              and found[largest][peak] > max(list(found[largest].values())[k] for k in (0, -1)),
+              f"at {'numbers' if len(peaks) > 1 else 'number'} {', '.join(map(str, peaks))} of {layers}: "
+              + ", ".join(map(str, found[largest].values())),
+              "only in the middle half, and above both ends", layers / 4 < peaks[0]
+              and peaks[-1] <= 3 * layers / 4 and max(found[largest].values()) > max(ends),
               why="Widths are part of complexity: where few features merge, it is largest where the net "
                   "is widest.")
     ]  # fmt: skip

@@ -114,7 +114,8 @@ def transformers(name: str, folder: Path, setting: Setting, progress: Progress) 
     for case in cases:
         cuts = [*case.after_blocks, *case.after_relu]
         for way, (lower, upper) in (("a below b", case.nets), ("b below a", case.nets[::-1])):
-            progress(len(rows), 2 * len(cases), f"stitching {case.name}, {way}")
+            progress(len({(row["net"], row["way"]) for row in rows}), 2 * len(cases),
+                     f"stitching {case.name}, {way}")  # fmt: skip
             report = stitch(lower, upper, case.train, case.test, at=cuts, kinds=KINDS, epochs=EPOCHS)
             whole = (report.accuracy_a + report.accuracy_b) / 2
             for cut in cuts:
