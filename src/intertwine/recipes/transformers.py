@@ -28,8 +28,8 @@ KINDS = ("full", "grelu", "group")
 IMAGES = 300  # to train on, and to test on
 EPOCHS = 1
 INDEPENDENT = (
-    "Every difference is above 0; the intervals take two stitches as measured on different inputs, which makes "
-    "them too wide, and of the vision transformers one was trained only briefly."
+    "Every difference is above 0; the intervals take two stitches as measured on different inputs, which "
+    "makes them too wide, and of the vision transformers one was trained only briefly."
 )
 DIFFERS = (
     "Two vision transformers (74.6 % and 47.0 % of CIFAR-10; patches of 4, width 48, four blocks), two "
