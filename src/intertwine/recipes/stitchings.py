@@ -35,7 +35,11 @@ KINDS = {
     "paper": ("full", "rank:1", "rank:2", "rank:4", "group"),
 }
 # lambda of the lasso; the source has 0.001, 0.01 and 0.1, more of them say what a lasso costs at a sparsity
-LASSOS = {"quick": ("0.3", "0.1", "0.03", "0.01", "0.001"), "paper": ("0.3", "0.1", "0.03", "0.01", "0.001")}
+LASSOS = {
+    "quick": ("0.3", "0.1", "0.03", "0.01", "0.001"),
+    "cifar": ("3", "1", "0.3", "0.1", "0.01", "0.001"),  # below 1 no lasso is as sparse as the group there
+    "paper": ("0.3", "0.1", "0.03", "0.01", "0.001"),
+}
 # Of the nets there, three pairs, cut at every second activation, or in the second block of each stage.
 STITCHED, CUT_AT = {"cifar": 3}, {"tiny10": r"relu_[1357]$", "resnet20": r"\.1\."}
 SLOPES = {"quick": (1e-2, 0.5, 1.0)}
@@ -242,7 +246,7 @@ def sparse_stitching(name: str, title: str, folder: Path, setting: Setting, prog
     from intertwine.stitching import stitch
 
     seeds = _some(load_seeds("myrtle", 64, folder, setting, progress), setting)
-    kinds = ["full", "group", *(f"lasso:{w}" for w in LASSOS.get(setting.preset, LASSOS["quick"]))]
+    kinds = ["full", "group", *(f"lasso:{w}" for w in LASSOS[setting.preset])]
     cuts = seeds.layers
     points: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
 
@@ -250,8 +254,7 @@ def sparse_stitching(name: str, title: str, folder: Path, setting: Setting, prog
         progress(0, 1, "stitching a pair")
         report = stitch(a, b, seeds.train, seeds.test, at=cuts, kinds=kinds)
         for one in report.stitchings:
-            label = "lasso" if one.kind.startswith("lasso") else one.kind
-            points.setdefault(label, {}).setdefault((one.layer, one.kind), []).append(
+            points.setdefault(one.kind, {}).setdefault((one.layer, one.kind), []).append(
                 (one.sparsity, one.trained)
             )
         lasso = []
@@ -271,7 +274,7 @@ def sparse_stitching(name: str, title: str, folder: Path, setting: Setting, prog
         k: np.mean(v, axis=0)
         for k, v in (
             ("group", points["group"][cuts[-1], "group"]),
-            ("lasso", points["lasso"][cuts[-1], "lasso:0.01"]),
+            ("lasso", points["lasso:0.01"][cuts[-1], "lasso:0.01"]),
         )
     }
     near = np.abs(last["group"] - last["lasso"])
@@ -298,7 +301,7 @@ def sparse_stitching(name: str, title: str, folder: Path, setting: Setting, prog
     )
     return write_outcome(
         folder, name, f"{title}, {seeds.what}",
-        {f"One point a layer and a kind, mean and deviation of {pairs} pairs": figure},
+        {f"One point a layer and a kind (lasso: its lambda), mean and deviation of {pairs} pairs": figure},
         setting=setting, claims=claims, tables={"At the sparsity of the group": found.rows()},
         facts={"pairs": pairs}, differs=_differs(seeds, "myrtle", 32) + " Lasso maps are trained by "
             "proximal steps, "
