@@ -220,8 +220,8 @@ def chosen_alpha(
         "14": [holds("layers at which different pairs choose different alphas", "there is substantial "
             "variance in the "
                      "alpha selected by cross-validation, at all layers", f"{len(several)} of {len(cuts)}",
-                     "at all layers", len(several) == len(cuts), why="Few pairs, and a fifth of the "
-                     "training images to choose on: alphas that do equally well go to the smallest.")],
+                     "at all layers", len(several) == len(cuts), why="Few pairs of nets, and few images to "
+                     "choose on: at a layer all of them may choose alike.")],
     }[show]  # fmt: skip
     grid = sorted({a for found_here in alphas.values() for a in found_here})
     counts = {layer: [alphas[layer].count(a) for a in grid] for layer in cuts}
