@@ -15,7 +15,7 @@ from hostile_surroundings import SURROUNDINGS
 from hostile_table import FINE, Table
 
 import intertwine
-from intertwine.cli.program import build_parser, commands
+from intertwine.cli.parser import build_parser, commands
 
 SHARE = 13  # every thirteenth case of the generated ones
 MUTATIONS = 20  # of each reader

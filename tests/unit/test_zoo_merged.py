@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import intertwine
 from intertwine.cli import main
-from intertwine.cli.program import build_parser
+from intertwine.cli.parser import build_parser
 from intertwine.errors import InputError, ModelError, WeightsError
 from intertwine.terminal.outputs import OUTPUTS, kind_of
 from intertwine.zoo import checkpoint, load_weights, resolve

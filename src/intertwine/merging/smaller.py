@@ -243,26 +243,12 @@ def merge(
 
 @checked
 def merge_betas(
-    model: nn.Module,
-    inputs: Any,
-    betas: Sequence[float] = PAPER_BETAS,
-    *,
-    kwargs: Mapping[str, Any] | None = None,
-    data: Any = None,
-    train_data: Any = None,
-    symmetry: Symmetry | None = None,
-    method: str | None = None,
-    paper: bool = False,
-    repair: str | None = None,
-    max_ratio: float = 1.0,
-    axes: Sequence[str] | None = None,
-    ignore: Sequence[str] = (),
-    ratio: Mapping[str, float] | None = None,
-    uniform: bool = False,
-    multiple: int = 1,
-    progress: Progress | None = None,
-    **parameters: str | None,
-) -> MergeCurve:
+    model: nn.Module, inputs: Any, betas: Sequence[float] = PAPER_BETAS, *, data: Any = None,
+    train_data: Any = None, kwargs: Mapping[str, Any] | None = None, symmetry: Symmetry | None = None,
+    method: str | None = None, paper: bool = False, repair: str | None = None, max_ratio: float = 1.0,
+    axes: Sequence[str] | None = None, ignore: Sequence[str] = (), ratio: Mapping[str, float] | None = None,
+    uniform: bool = False, multiple: int = 1, progress: Progress | None = None, **parameters: str | None,
+) -> MergeCurve:  # fmt: skip
     """`merge` at every threshold; what does not depend on it is computed once."""
     for beta in betas:
         check_beta(beta)

@@ -38,6 +38,7 @@ class Rule:
     adds        it sums its two operands, or takes their difference
     looks_up    it takes rows of its first operand, a table, by an index
     picks       it takes slices of its first operand by an index
+    sizes_only  it reads the size of its operand, not its entries
     ranks       it says which entries along a dimension are the largest, as a router of experts does
     moments     how means and covariances of features pass (`rules.moments`)
     rows        the dimension of its result along which the outputs of its weight (argument 1) lie
@@ -64,6 +65,7 @@ class Rule:
     adds: bool = False
     looks_up: bool = False
     picks: bool = False
+    sizes_only: bool = False
     ranks: bool = False
     moments: Callable[..., Any] | None = None
     rows: int | None = None
