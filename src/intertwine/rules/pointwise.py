@@ -118,7 +118,7 @@ def add(ctx: Context, a: Any, b: Any, *args: Any, **kwargs: Any) -> Value:
     return ctx.add(a, constant(()))
 
 
-@rule("mul.Tensor", "mul.Scalar", moments=moments.mul)
+@rule("mul.Tensor", "mul.Scalar", multiplies=True, moments=moments.mul)
 def mul(ctx: Context, a: Any, b: Any) -> Value:
     """a * b: scales add up."""
     if not is_value(a):
