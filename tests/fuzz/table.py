@@ -367,6 +367,8 @@ CONTRACTIONS = """
     ({L}({a}).unflatten(-1, ({p}, -1)) * {L}({b}).unflatten(-1, ({p}, -1))).sum(-1)
     torch.square({L}({a})).sum(-1, keepdim=True) * {a}
     torch.mul({a}, {a}).sum({d}) + {a}.new_ones(1)
+    {a} * torch.rsqrt({a}.pow(2).mean(-1, keepdim=True) + 0.1)
+    {b} * ({L}({a}) ** 2).mean({d}, keepdim=True)
     {a}.sum({d}, dtype=torch.int64, keepdim=True) + {a}
     torch.einsum('bti,bsi->bts', {a}, {b})
     torch.einsum('bti,bsi->bts', {a}, {b}).softmax(-1)

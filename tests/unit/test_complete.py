@@ -106,11 +106,6 @@ def nearest(m: Any, x: Tensor) -> Tensor:
     return m.last(m.book[torch.cdist(m.first(x), m.book).argmin(-1)])
 
 
-def squared(m: Any, x: Tensor) -> Tensor:
-    h = m.first(x)
-    return m.last(h / (h * h).sum(-1, keepdim=True))
-
-
 def by_head(m: Any, x: Tensor) -> Tensor:
     q, k, v = (torch.einsum("bti,hic->bhtc", x, w) for w in (m.q, m.k, m.v))
     return torch.einsum("bhtc,hco->bto", (q @ k.mT).softmax(-1) @ v, m.o)
@@ -162,7 +157,14 @@ CASES = {
         ROWS, {"first": "general linear"},
     ),
     "lengths written as a sum of products": Case(
-        net(squared, first=layer(5, 6), last=layer(6, 2)), ROWS, {"first": "orthogonal"},
+        net(lambda m, x: m.last((h := m.first(x)) / (h * h).sum(-1, keepdim=True)), first=layer(5, 6),
+            last=layer(6, 2)),
+        ROWS, {"first": "orthogonal"},
+    ),
+    "RMS norms written out": Case(
+        net(lambda m, x: m.last((h := m.first(x)) * (h.pow(2).mean(-1, keepdim=True) + 0.1).rsqrt()),
+            first=layer(5, 6), last=layer(6, 2)),
+        ROWS, {"first": "orthogonal"},
     ),
     "tables of which products are summed": Case(
         net(lambda m, x: (m.first(x.abs().long() % 7) * m.other).sum(-1), other=(5, 6),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from intertwine.activations import intertwiner
-from intertwine.ir.ledger import NONLINEAR
+from intertwine.ir.ledger import NONLINEAR, UNMERGEABLE
 from intertwine.ir.placing import of_rank
 from intertwine.ir.value import Factor, Value, fixed, zero_scale
 from intertwine.rules import moments
@@ -15,8 +15,16 @@ from intertwine.rules.linear import LETTERS
 from intertwine.rules.registry import Context, Product, dims_of, rule
 
 
-@rule("sum.dim_IntList", "sum.default", summarizes=True, sums=True, moments=moments.mean)
-@rule("mean.dim", "mean.default", "nanmean.default", "nansum.default", summarizes=True, moments=moments.mean)
+@rule(
+    "sum.dim_IntList",
+    "sum.default",
+    "mean.dim",
+    "mean.default",
+    summarizes=True,
+    sums=True,
+    moments=moments.mean,
+)
+@rule("nanmean.default", "nansum.default", summarizes=True, moments=moments.mean)
 def linear_reduce(
     ctx: Context, x: Value | Product, dims: Sequence[int] | None = None, keepdim: bool = False, **_: Any
 ) -> Value:
@@ -34,9 +42,11 @@ def _contract(ctx: Context, product: Product, dims: Sequence[int] | None, keepdi
     ctx.part(left, product.left)
     ctx.part(right, product.right)
     gone = dims_of(left, dims)
-    if product.left is product.right:
-        for factor in left.factors_on(a for d in gone for a in left.dims[d]):
-            ctx.ledger.mark(factor.ids, NONLINEAR)
+    # x * x keeps its length, and a mean sees how many there are.
+    flags = NONLINEAR * (product.left is product.right) | UNMERGEABLE * ctx.op.startswith("mean")
+    for value in (left, right):
+        for factor in value.factors_on(a for d in gone for a in value.dims[d]):
+            ctx.ledger.mark(factor.ids, flags)
     letters = LETTERS[:rank]
     kept = [d for d in range(rank) if d not in gone]
     out = ctx.einsum(f"{letters},{letters}->{''.join(letters[d] for d in kept)}", left, right)

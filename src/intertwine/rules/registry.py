@@ -36,8 +36,8 @@ class Rule:
     statistics  where its stored mean, variance and eps are among its arguments, if it is a norm that has them
     checks      it asserts something and returns nothing
     adds        it sums its two operands, or takes their difference
-    multiplies  it multiplies its two operands, entry by entry
-    sums        it sums its operand over dimensions, and takes a `Product` too
+    factors     of its arguments, the two that it multiplies entry by entry (None: it does not)
+    sums        it sums or averages its operand over dimensions, and takes a `Product` too
     looks_up    it takes rows of its first operand, a table, by an index
     picks       it takes slices of its first operand by an index
     ranks       it says which entries along a dimension are the largest, as a router of experts does
@@ -64,7 +64,7 @@ class Rule:
     statistics: tuple[int, int, int] | None = None
     checks: bool = False
     adds: bool = False
-    multiplies: bool = False
+    factors: Callable[..., tuple[Any, Any] | None] | None = None
     sums: bool = False
     looks_up: bool = False
     picks: bool = False

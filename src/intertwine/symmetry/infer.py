@@ -151,8 +151,9 @@ def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
     if found is not None:
         if found.same and node.args[0] in ctx.literals and _whole(node):
             ctx.literals[node] = ctx.literals[node.args[0]]  # type: ignore[index]
-        if found.multiplies and _only_summed(node) and all(isinstance(a, Value) for a in args):
-            return Product(*args)
+        factors = found.factors(*args, **kwargs) if found.factors and _only_summed(node) else None
+        if factors is not None and all(isinstance(f, Value) for f in factors):
+            return Product(*factors)
         made = found.apply(ctx, *args, **kwargs)
         if found.carries or found.picks:
             ctx.part(made, args[0])
