@@ -166,6 +166,11 @@ CASES = {
             first=layer(5, 6), last=layer(6, 2)),
         ROWS, {"first": "orthogonal"},
     ),
+    "sums of whole numbers": Case(
+        net(lambda m, x: m.last(m.first(9 * x).sum(1, dtype=torch.int64).to(x)), first=layer(5, 4),
+            last=layer(4, 2)),
+        TOKENS, {"first": "permutation"},
+    ),
     "tables of which products are summed": Case(
         net(lambda m, x: (m.first(x.abs().long() % 7) * m.other).sum(-1), other=(5, 6),
             first=lambda: nn.Embedding(7, 6)),
