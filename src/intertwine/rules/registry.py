@@ -36,6 +36,8 @@ class Rule:
     statistics  where its stored mean, variance and eps are among its arguments, if it is a norm that has them
     checks      it asserts something and returns nothing
     adds        it sums its two operands, or takes their difference
+    factors     of its arguments, the two that it multiplies entry by entry (None: it does not)
+    sums        it sums or averages its operand over dimensions, and takes a `Product` too
     looks_up    it takes rows of its first operand, a table, by an index
     picks       it takes slices of its first operand by an index
     sizes_only  it reads the size of its operand, not its entries
@@ -63,6 +65,8 @@ class Rule:
     statistics: tuple[int, int, int] | None = None
     checks: bool = False
     adds: bool = False
+    factors: Callable[..., tuple[Any, Any] | None] | None = None
+    sums: bool = False
     looks_up: bool = False
     picks: bool = False
     sizes_only: bool = False
@@ -76,6 +80,14 @@ class Rule:
 
 
 RULES: dict[str, Rule] = {}
+
+
+@dataclass(frozen=True)
+class Product:
+    """left * right, of which only sums are used: a contraction that is written in two steps."""
+
+    left: Value
+    right: Value
 
 
 class Context(Algebra):
