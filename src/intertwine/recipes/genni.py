@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -174,6 +175,8 @@ def make_figure(
             except MissingExtra as error:
                 facts["PNG"] = error.what
     differs = f"{DIFFERS} {QUICK}" if setting.quick else DIFFERS
+    if embedding and find_spec("umap") is None:
+        differs += " UMAP is not installed: the picture has principal components instead."
     judged = judge(claims, setting, differs)
     for drawings, landscape, topologies, measured in body:
         fill_page(page, drawings, landscape, topologies, measured)
@@ -192,8 +195,9 @@ def _claims(
     largest = found.largest / size if size else 0.0
     ratio = measured["epsilon / variance of outputs"]
     why = f"epsilon is {ratio:.3g} times the variance of the outputs; below 1 it tells functions apart."
-    text = f"{found.components} components, the largest with {largest:.0%} of {size:,} points; epsilon is "
-    text += f"{ratio:.3g} times the variance of the outputs"
+    plural = "s" * (found.components != 1)
+    text = f"{found.components} component{plural}, the largest with {largest:.0%} of {size:,} points; "
+    text += f"epsilon is {ratio:.3g} times the variance of the outputs"
     claims = [
         holds(f"{where}: components of the epsilon-set", "there is a connected region with low loss"
               if name[-1] in "14" else "the region remains connected", text, "the largest has 90 % of the "
@@ -273,11 +277,11 @@ _FIGURES: tuple[tuple[str, str, tuple[tuple[GenniSettings, View], ...], bool], .
         True,
     ),
     ("genni-fig4", "LeNet-5 in a plane", ((LENET, View(2, 13.0, 100, 0.0025, quick=16)),), False),
-    ("genni-fig5", "LeNet-5 in three dimensions", ((LENET, View(3, 13.0, 35, 0.0025, quick=7)),), False),
+    ("genni-fig5", "LeNet-5 in three dimensions", ((LENET, View(3, 13.0, 35, 0.0025, quick=15)),), False),
     (
         "genni-fig6",
         "UMAP of LeNet-5 in three and four dimensions",
-        ((LENET, View(3, 13.0, 35, 0.0025, quick=7)), (LENET_NEAR, View(4, 1.0, 20, 1e-5, quick=4))),
+        ((LENET, View(3, 13.0, 35, 0.0025, quick=15)), (LENET_NEAR, View(4, 1.0, 20, 1e-5, quick=6))),
         True,
     ),
 )

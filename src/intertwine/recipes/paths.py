@@ -79,9 +79,9 @@ def paths(name: str, folder: Path, setting: Setting, progress: Progress) -> Outc
 
     runs = _on_the_way(folder, setting, progress)
     points = [point for label, found in runs for point in training_path(label, found)]
-    figures = dict(
-        zip(("Similarity over epochs", "Divergence over epochs", "Both"), path_figures(points), strict=True)
-    )
+    many = f"{len({p.run for p in points})} runs, {len(points)} nets"
+    captions = [f"{what}; {many}" for what in ("CKA over epochs", "Divergence over epochs", "Both")]
+    figures = dict(zip(captions, path_figures(points), strict=True))
     claims = path_claims(points)
     differs = PATHS[setting.preset]
     return write_outcome(
