@@ -275,6 +275,15 @@ def test_uniform_cuts_what_the_config_says(tmp_path: Path) -> None:
     assert cut(0.7)["pre_classifier"] < 32
 
 
+def test_experts_keep_widths_that_the_grouped_product_takes(tmp_path: Path) -> None:
+    source = resolve("hf:mixtral?layers=1&vocabulary=40")
+    symmetry = trace(source.model, source.example, prove=False)
+    goal: dict[str, Any] = {"target_params": 0.9, "method": "magnitude"}
+    merged = intertwine.merge(source.model, source.example, symmetry=symmetry, **goal)
+    assert set(merged.plan.complexity.values()) <= {8, 16, 24, 32, 40}
+    save_model(merged.model, source, tmp_path / "out")  # loaded again, the library's own kernel runs
+
+
 def test_limits_hold() -> None:
     """Multiples, ratios and axes left alone, with and without a budget."""
     source = resolve("hf:llama?layers=3&hidden=96")

@@ -25,7 +25,7 @@ from intertwine.merging.config_fields import ConfigNumbers
 from intertwine.merging.contractions import first_rows
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner
 from intertwine.merging.folding import Folding
-from intertwine.merging.limits import Limits, layer_key, matches
+from intertwine.merging.limits import Limits, grouped_weights, layer_key, matches
 from intertwine.merging.places import check_beta, find_axes, find_places, is_large
 from intertwine.merging.plan import CHANNELS, AxisPlan, MergePlan
 from intertwine.merging.registry import all_parameters, find_method
@@ -339,7 +339,8 @@ class _Job:
             limits = replace(limits, uniform=self._by_config(symmetry, axes) if known else layer_key)
             asked = (*limits.ignore, *limits.ratios)
             self.unsaid = {n for n in self.unsaid if not any(matches(pattern, n) for pattern in asked)}
-        self.options, self.axes = replace(options, limits=limits), axes
+        self.options = replace(options, limits=replace(limits, grouped=grouped_weights(self.base)))
+        self.axes = axes
         self.planner = self._planner(symmetry)
 
     def _by_config(self, symmetry: Symmetry, axes: Sequence[str] | None) -> Callable[[AxisPlan], str]:
