@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from intertwine.cli.merge_options import add_goal, add_results, add_ways, methods
@@ -37,9 +38,12 @@ def run(args: argparse.Namespace) -> int:
     from intertwine.merging import PAPER_BETAS, merge, merge_betas
     from intertwine.merging.deploy import export_model, latency
     from intertwine.zoo import save_model
+    from intertwine.zoo.saving import assert_savable
 
     _assert_sensible(args)
     source, train = load_model(args), finetuning(args)
+    if args.out:
+        assert_savable(source)
     call = (source.example, source.kwargs)
     args.ratio = dict(args.ratio)
     options = {name: getattr(args, name) for name in (*_OPTIONS, *registered()["parameters"])}
@@ -71,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
         more["latency_after"] = latency(result.model, *call)
     show(args, result, more)
     if not args.json:
-        for name, value in more.items():
-            say(f"{name}: {value}")
+        for line in _written(more):
+            say(line)
         if args.page:
             say(f"wrote {args.page}")
     return 0
@@ -93,6 +97,27 @@ def _assert_sensible(args: argparse.Namespace) -> None:
         assert_folder_replaceable(args.out, why_not_replace)
     if args.export and not args.out:
         raise InputError("--export writes beside OUT", do="give -o OUT")
+
+
+def _written(more: dict[str, Any]) -> list[str]:
+    """What was written and timed, in words."""
+    from intertwine.zoo.saving import CODE
+
+    lines = []
+    if "out" in more:
+        code = (Path(more["out"]) / CODE).is_file()
+        needs = f", with {CODE}: from_pretrained needs trust_remote_code=True" if code else ""
+        lines.append(f"out: {more['out']}{needs}")
+    if "export" in more:
+        found = more["export"]
+        batches = ", ".join(map(str, found["batches"]))
+        lines.append(
+            f"export: {found['path']}, off by {found['max_error']:.1e} of the outputs at batches of {batches}"
+        )
+    if "latency_before" in more:
+        before, after = more["latency_before"], more["latency_after"]
+        lines.append(f"latency: {1e3 * before:.3g} -> {1e3 * after:.3g} ms a call ({after / before:.1%})")
+    return lines
 
 
 def _facts(args: argparse.Namespace) -> dict[str, Any]:
