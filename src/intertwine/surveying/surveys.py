@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from intertwine.foreign import safe_workers
 from intertwine.surveying.rows import Kept, read_items
 
 _FAREWELL = 10.0  # seconds, for a process that has done its work
@@ -85,7 +86,8 @@ def survey(
     first = {spec: (like or {}).get(spec, spec) for spec in specs}
     todo = [spec for spec in dict.fromkeys(first.values()) if not is_settled(spec)]
     # Threads only wait for processes here.
-    Parallel(n_jobs=jobs, backend="threading")(delayed(visit)(spec) for spec in todo)
+    with safe_workers():
+        Parallel(n_jobs=jobs, backend="threading")(delayed(visit)(spec) for spec in todo)
     rows = kept.items
     return [rows[spec] if spec in rows else _alike(spec, rows[first[spec]]) for spec in specs]
 
