@@ -15,13 +15,13 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from typing import Any
 
 from intertwine.errors import ModelError
-from intertwine.interrupts import Terminated
+from intertwine.interrupts import HungUp, Terminated
 from intertwine.text import first_line
 
 USER_MODULE = "intertwine_user_"  # how the modules of `file.py:factory` are named
 _SAFE_PATH = "PYTHONSAFEPATH"
 # What a signal raises. A class of the user's own that derives from KeyboardInterrupt is an error.
-SIGNALLED = (KeyboardInterrupt, Terminated)
+SIGNALLED = (KeyboardInterrupt, Terminated, HungUp)
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def user_code(what: str) -> Iterator[None]:
 
 
 def is_signal(error: BaseException) -> bool:
-    """Whether this is Ctrl-C or SIGTERM, as far as one can see.
+    """Whether this is Ctrl-C, SIGTERM or SIGHUP, as far as one can see.
 
     >>> is_signal(KeyboardInterrupt()), is_signal(type("Mine", (KeyboardInterrupt,), {})())
     (True, False)

@@ -317,9 +317,9 @@ class Table:
     def _names(self) -> Iterator[Payload]:
         for spec in (
             f"hub:{self.folder}:good", f"timm:local-dir:{self.folder}", "timm:hf-hub:evil/model",
-            "torchvision:os.system", f"zoo:{self.folder}/evil", "zoo:../evil", "zoo:evil:good", f"diffusers:{self.folder}",
-            f"hf:bert?auto_map={self.folder}/evil.M", f"hf:{self.folder}", "evil.good",
-            f"{self.folder}/evil.py",
+            "torchvision:os.system", f"zoo:{self.folder}/evil", "zoo:../evil", "zoo:evil:good",
+            f"diffusers:{self.folder}", f"hf:bert?auto_map={self.folder}/evil.M", f"hf:{self.folder}",
+            "evil.good", f"{self.folder}/evil.py",
         ):  # fmt: skip
             yield f"name {spec.replace(str(self.folder), 'DIR')}", ["inspect", spec, "--no-proof"]
         for name in ("evil", "evil.good", f"{self.folder}/evil.py"):

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 import intertwine.cli as verbs
 from intertwine.foreign import is_signal
-from intertwine.interrupts import Terminated, raising_terminated
+from intertwine.interrupts import HungUp, Terminated, raising_terminated
 from intertwine.pages.page import made_by
 from intertwine.terminal.failures import report, say_error
 from intertwine.terminal.output import NORMAL, QUIET, VERBOSE, note, print_json, volume
@@ -22,7 +22,7 @@ from intertwine.terminal.outputs import assert_outputs
 from intertwine.terminal.parsing import Parser, ShowVersion
 from intertwine.terminal.streams import failing_in_a_line, guarded_streams, only_json
 
-INTERRUPTED, TERMINATED = 130, 143
+HUNG_UP, INTERRUPTED, TERMINATED = 129, 130, 143
 
 _EVERYWHERE = {
     ("-q", "--quiet"): "no progress and no notes on stderr, only errors",
@@ -33,7 +33,7 @@ _EPILOG = """\
 intertwine VERB --help shows examples.
 
 exit codes: 0 fine, 1 a verification or a task failed, 2 bad usage or bad input, 3 unsupported,
-  70 a bug of intertwine (--debug shows where), 130 interrupted, 143 terminated
+  70 a bug of intertwine (--debug shows where), 130 interrupted, 143 terminated, 129 hung up
 """
 
 
@@ -78,9 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             with raising_terminated():
                 return _run(argv)
-        except Terminated:
+        except Terminated as error:
             say_error("terminated")
-            return TERMINATED
+            return HUNG_UP if isinstance(error, HungUp) else TERMINATED
         except KeyboardInterrupt:
             say_error("interrupted")
             return INTERRUPTED
