@@ -18,7 +18,7 @@ _EPILOG = """\
 intertwine VERB --help shows examples.
 
 exit codes: 0 fine, 1 a verification or a task failed, 2 bad usage or bad input, 3 unsupported,
-  70 a bug of intertwine (--debug shows where), 130 interrupted, 143 terminated
+  70 a bug of intertwine (--debug shows where), 130 interrupted, 143 terminated, 129 hung up
 """
 
 

@@ -12,14 +12,14 @@ from contextlib import ExitStack
 
 from intertwine.cli.parser import build_parser
 from intertwine.foreign import is_signal
-from intertwine.interrupts import Terminated, raising_terminated
+from intertwine.interrupts import HungUp, Terminated, raising_terminated
 from intertwine.pages.page import made_by
 from intertwine.terminal.failures import report, say_error
 from intertwine.terminal.output import NORMAL, QUIET, VERBOSE, note, print_json, volume
 from intertwine.terminal.outputs import assert_outputs
 from intertwine.terminal.streams import failing_in_a_line, guarded_streams, only_json
 
-INTERRUPTED, TERMINATED = 130, 143
+HUNG_UP, INTERRUPTED, TERMINATED = 129, 130, 143
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,9 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             with raising_terminated():
                 return _run(argv)
-        except Terminated:
+        except Terminated as error:
             say_error("terminated")
-            return TERMINATED
+            return HUNG_UP if isinstance(error, HungUp) else TERMINATED
         except KeyboardInterrupt:
             say_error("interrupted")
             return INTERRUPTED

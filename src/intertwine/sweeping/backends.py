@@ -18,6 +18,7 @@ from typing import Any
 
 from intertwine import numbers
 from intertwine.errors import InputError, MissingExtra, Unsupported
+from intertwine.foreign import safe_workers
 from intertwine.sweeping.task import Task, TaskOutcome, run_task
 from intertwine.text import first_line, quoted
 
@@ -47,7 +48,8 @@ def joblib_backend(root: Path, jobs: int) -> Iterator[Mapper]:
                 do="run the same command again, with fewer --jobs if memory is short",
             ) from error
 
-    yield run
+    with safe_workers():
+        yield run
 
 
 @contextmanager
@@ -64,7 +66,9 @@ def ray_backend(root: Path, jobs: int) -> Iterator[Mapper]:
         _assert_someone_listens(address)
         settings = {} if address else local
         try:
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **settings)
+            # as a client's job is, so that what lies in the working directory is not imported by workers
+            job = ray.job_config.JobConfig(_client_job=True)
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, job_config=job, **settings)
         except Exception as error:  # each kind of address fails in its own way
             at = f" at RAY_ADDRESS={quoted(address)}" if address else ""
             raise InputError(f"Ray cannot be used{at}: {first_line(error)}", do=_RAY) from error

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from intertwine.checks import checked
 from intertwine.errors import InputError, ModelError, WeightsError
 from intertwine.foreign import is_signal, kept_process
 from intertwine.merging.storage import MergedRecipe, hash_of, hugging_face_files, load_merged
@@ -16,6 +17,7 @@ from intertwine.text import first_line
 from intertwine.zoo.sources import MERGED, Source, find_source, resolve, runs_code
 
 
+@checked
 def load(path: str | Path, *, run_code: bool = False, source: str | None = None) -> nn.Module:
     """The merged model in a folder, in eval mode.
 
