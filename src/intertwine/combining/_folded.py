@@ -46,8 +46,8 @@ class Folded:
         if fold is False:
             return
         with suppress(*(() if fold else (Unsupported,))):
-            known = [self.claimed, *[None] * (len(models) - 1)]
-            found = [find_folding(m, *self.call, c) for m, c in zip(models, known, strict=True)]
+            known, (args, kwargs) = [self.claimed, *[None] * (len(models) - 1)], self.call
+            found = [find_folding(m, args, kwargs, c) for m, c in zip(models, known, strict=True)]
             if fold or len({repr(folding) for folding, _ in found}) == 1:
                 self.folding, self.models = found[0][0], [model for _, model in found]
                 self.claimed = Symmetry(batch_graph(self.models[0], inputs))

@@ -138,10 +138,8 @@ def limit_time(seconds: float) -> None:
 def _limit(kind: int, limit: int, grace: int = 0) -> None:
     """Lower a limit; one that is lower already (ulimit) stays, since nobody may raise it."""
     _, most = resource.getrlimit(kind)
-    wanted = (limit, limit + grace)
-    resource.setrlimit(
-        kind, wanted if most == resource.RLIM_INFINITY else tuple(min(w, most) for w in wanted)
-    )  # type: ignore[arg-type]
+    most = limit + grace if most == resource.RLIM_INFINITY else min(most, limit + grace)
+    resource.setrlimit(kind, (min(limit, most), most))
 
 
 def read_rows(path: str | Path) -> list[Row]:
