@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from intertwine.agents.comparing import Against
-    from intertwine.comparing.experiments import Network, Relation, Source
+    from intertwine.comparing.experiments import ObservedNetwork, Relation, Source
     from intertwine.comparing.statistics import Interval
 
 PAPER = (
@@ -164,10 +164,10 @@ def _range(values: np.ndarray) -> str:
     return f"{values.mean():.2f} ({values.min():.2f} to {values.max():.2f})"
 
 
-def _networks(folder: Path, setting: Setting, progress: Progress) -> Iterator[Network]:
+def _networks(folder: Path, setting: Setting, progress: Progress) -> Iterator[ObservedNetwork]:
     """Trained and untrained nets of several architectures and seeds on one data set, with their outputs."""
     from intertwine import collect
-    from intertwine.comparing.experiments import Network
+    from intertwine.comparing.experiments import ObservedNetwork
 
     if setting.preset == "cifar":
         yield from _published(setting, progress)
@@ -189,13 +189,15 @@ def _networks(folder: Path, setting: Setting, progress: Progress) -> Iterator[Ne
                 layer = "features.17" if quick else last_features(model, images[:1])
                 found = collect(model, images, at=layer)
                 kind = "trained" if trained else "untrained"
-                yield Network(f"{label} s{seed} {kind}", found[layer].flatten(1), found.outputs, trained)
+                yield ObservedNetwork(
+                    f"{label} s{seed} {kind}", found[layer].flatten(1), found.outputs, trained
+                )
 
 
-def _published(setting: Setting, progress: Progress) -> Iterator[Network]:
+def _published(setting: Setting, progress: Progress) -> Iterator[ObservedNetwork]:
     """The nets of CIFAR-10 that others trained, and an untrained one of every architecture."""
     from intertwine import collect
-    from intertwine.comparing.experiments import Network
+    from intertwine.comparing.experiments import ObservedNetwork
 
     fresh: set[str] = set()
     for done, name in enumerate(RELATED):
@@ -210,7 +212,7 @@ def _published(setting: Setting, progress: Progress) -> Iterator[Network]:
         for model, kind in zip(nets, ("trained", "untrained"), strict=False):
             found = collect(model, images, at=layer)
             label = f"{name if kind == 'trained' else how.model} {kind}"
-            yield Network(label, found[layer].flatten(1), found.outputs, kind == "trained")
+            yield ObservedNetwork(label, found[layer].flatten(1), found.outputs, kind == "trained")
 
 
 def last_features(model: nn.Module, example: Tensor) -> str:
