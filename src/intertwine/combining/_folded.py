@@ -40,13 +40,14 @@ class Folded:
     def __init__(
         self, models: Sequence[nn.Module], inputs: Any, fold: bool | None, call: tuple[Any, Any] | None = None
     ) -> None:
-        self.models, self.call = list(models), call or arguments(cut(inputs, 2))
+        self.models, (args, kwargs) = list(models), call or arguments(cut(inputs, 2))
+        self.example = Example.of(args, kwargs)
         self.folding: Folding | None = None
         self.claimed = Symmetry(batch_graph(models[0], inputs))
         if fold is False:
             return
         with suppress(*(() if fold else (Unsupported,))):
-            known, (args, kwargs) = [self.claimed, *[None] * (len(models) - 1)], self.call
+            known = [self.claimed, *[None] * (len(models) - 1)]
             found = [find_folding(m, args, kwargs, c) for m, c in zip(models, known, strict=True)]
             if fold or len({repr(folding) for folding, _ in found}) == 1:
                 self.folding, self.models = found[0][0], [model for _, model in found]
@@ -54,7 +55,7 @@ class Folded:
 
     def symmetry(self) -> Symmetry:
         """The proved symmetry of the first network, folded or not."""
-        return proved(self.models[0], self.claimed, Example.of(*self.call))
+        return proved(self.models[0], self.claimed, self.example)
 
 
 @torch.no_grad()
