@@ -11,8 +11,9 @@ import torch
 
 from intertwine import trace, verify
 from intertwine.errors import MissingExtra, NotFound, Unsupported
+from intertwine.vision_shim import import_transformers
 from intertwine.zoo.diffusion import build_diffusers, names
-from intertwine.zoo.huggingface import build_hf, keep_predictions
+from intertwine.zoo.huggingface import build_hf, class_of, keep_predictions
 
 needs_transformers = pytest.mark.skipif(
     importlib.util.find_spec("transformers") is None,
@@ -63,6 +64,7 @@ def test_model_inputs_and_predictions(
     [
         ("deepseek_v2", ""),  # keys with as many heads as queries
         ("dots1", ""),  # the number of experts is not said by default
+        ("lfm2_moe", ""),  # nor are the kinds of its layers
         ("blip_2_qformer", "encoder_hidden_states"),  # refused without
         ("audioflamingo3_encoder", "input_features_mask"),
     ],
@@ -71,6 +73,14 @@ def test_sizes_and_arguments_are_found_by_trying(family: str, inputs: str) -> No
     model, _, kwargs = build_hf(family)
     assert set(kwargs) == set(inputs.split())
     assert sum(p.numel() for p in model.parameters()) < 200_000
+
+
+@needs_transformers
+def test_a_composite_config_gets_a_class_that_takes_the_whole() -> None:
+    """It is mapped to the class of its text part too, and first."""
+    transformers = import_transformers()
+    config = transformers.CONFIG_MAPPING["qwen3_5_moe"]()
+    assert isinstance(config, class_of(transformers, config).config_class)
 
 
 @needs_transformers

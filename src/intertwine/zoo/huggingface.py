@@ -140,15 +140,19 @@ def experts_in_batches(model: nn.Module) -> None:
 
 
 def class_of(transformers: Any, config: Any) -> Any:
-    """The model class with the most telling head; of several (deit, with and without teacher) the first."""
+    """The model class with the most telling head; of several (deit, with and without teacher) the first.
+
+    A composite config may be mapped to the class of one of its parts, which does not take the whole.
+    """
     mappings = (getattr(transformers, name)._model_mapping for name in HEADS)
-    found = next((mapping[type(config)] for mapping in mappings if type(config) in mapping), None)
-    if found is None:
+    mapped = (mapping[type(config)] for mapping in mappings if type(config) in mapping)
+    first = [each[0] if isinstance(each, tuple | list) else each for each in mapped]
+    if not first:
         raise Unsupported(
             f"hf:{config.model_type} is a part of other models and has no model class of its own",
             do="name the model that it is a part of",
         )
-    return found[0] if isinstance(found, (tuple, list)) else found
+    return next((each for each in first if isinstance(config, each.config_class or object)), first[0])
 
 
 def all_types() -> list[str]:

@@ -62,4 +62,5 @@ def _same(a: Tensor | None, b: Tensor | None) -> bool:
 
 def _refused(reason: str, source: Source) -> WeightsError:
     what = f"what would be written is not the merged model: {reason}"
-    return WeightsError(what, where=source.name, so="nothing was written")
+    do = "leave alone what transformers cannot narrow: --ignore PATTERN"
+    return WeightsError(what, where=source.name, so="nothing was written", do=do)

@@ -187,6 +187,8 @@ def _by_table(
         others = {n: _OF_KIND[k] for n in values if n not in found and (k := _kind(n)) in _OF_KIND}
         found |= {n: size for n, size in others.items() if type(values[n]) is int and values[n] > size}
         found |= {n: size for n, size in others.items() if say_all and values[n] is None}
+        if say_all and values.get("layer_types", "") is None:
+            found["layer_types"] = ["full_attention"] * found.get("num_hidden_layers", _LAYERS)
         heads = found.get("num_attention_heads")
         if heads and values.get("num_key_value_heads") == values["num_attention_heads"]:
             found["num_key_value_heads"] = heads
