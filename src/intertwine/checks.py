@@ -6,7 +6,7 @@ One vocabulary, one range: a `seed` or a `batch` means the same everywhere, so w
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from types import UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
@@ -54,12 +54,13 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
+        given = signature.bind(*args, **kwargs)
+        for name, value in given.arguments.items():
             test, parameter = tests[name], signature.parameters[name]
             if test is not None and value is not parameter.default:
-                test(value, name, f"the argument {name} of {function.__name__}")
+                given.arguments[name] = test(value, name, f"the argument {name} of {function.__name__}")
         try:
-            return function(*args, **kwargs)
+            return function(*given.args, **given.kwargs)
         except (RuntimeError, ValueError) as error:  # of which those of numpy and torch are
             told = unsolvable(error)
             if told is None:
@@ -69,7 +70,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-Test = Callable[[Any, str, str], None]
+Test = Callable[[Any, str, str], Any]  # the value, its name, where it stands -> the value to go on with
 
 
 def _test(parameter: inspect.Parameter, known: Mapping[str, Any]) -> Test | None:
@@ -151,7 +152,10 @@ def _with_items(meaning: Meaning, kind: str, known: Mapping[str, Any]) -> Meanin
 
     def fit(value: Any) -> bool:
         value = _listed(value)
-        return fits(value) and (not isinstance(value, list | tuple) or all(map(inner[0], value)))
+        try:
+            return fits(value) and (not hasattr(value, "__len__") or all(map(inner[0], value)))
+        except Exception:  # whatever the iteration over a thing of others raises
+            return False
 
     return fit, f"{words} of which each is {inner[1]}"
 
@@ -167,22 +171,25 @@ def _listed(value: Any) -> Any:
 
 
 def _number(span: Real | Whole, optional: bool) -> Test:
-    def test(value: Any, name: str, where: str) -> None:
+    def test(value: Any, name: str, where: str) -> Any:
         if value is None and optional:
-            return
+            return value
         if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:  # of numpy or torch
             value = value.item()
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise WrongKind(f"{where} is a {type(value).__name__}, not a number")
         span(value, name)
+        return value
 
     return test
 
 
 def _kind(fits: Callable[[Any], bool], what: str, optional: bool) -> Test:
-    def test(value: Any, name: str, where: str) -> None:
+    def test(value: Any, name: str, where: str) -> Any:
+        if isinstance(value, Iterator) and fits([]):  # its entries can be looked at once only
+            value = list(value)
         if fits(value) or (value is None and optional):
-            return
+            return value
         if fits is _is_model:
             raise ModelError(f"expected a torch.nn.Module, got {type(value).__name__}", where=where)
         raise WrongKind(f"{where} is a {type(value).__name__}, not {what}")

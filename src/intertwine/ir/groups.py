@@ -20,7 +20,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from intertwine.errors import NotFound
+from intertwine.errors import NotFound, WrongKind
 
 ORTHOGONAL, GENERAL = "orthogonal", "general linear"
 _ORDER = ("", ORTHOGONAL, GENERAL)
@@ -73,6 +73,8 @@ class Group:
         """
         if isinstance(text, Group):
             return text
+        if not isinstance(text, str):
+            raise WrongKind(f"a group is named by a text, not by a {type(text).__name__}")
         found = re.fullmatch(
             r"([a-z ]+?)(?: \((\d+) scalings?(?:, (\d+) signs?)?\))?(?: in each of (\d+) blocks)?",
             text.strip(),
