@@ -360,6 +360,16 @@ CONTRACTIONS = """
     ({a}.unsqueeze(-1) > {a}.unsqueeze(-2)).to({a}.dtype)
     torch.einsum('bi,bj->bij', {a}, {b})
     torch.einsum('bi,bi->b', {a}, {b}).unsqueeze(1) * {a}
+    ({a} * {b}).sum({d}, keepdim=True) + {a}
+    ({L}({a}) * {L}({b})).sum(-1, keepdim=True) * {b}
+    ({L}({a}) * {f}({L}({a}))).sum(-1, keepdim=True) * {b}
+    ({a}.unsqueeze(-2) * {W}).sum(-1)
+    ({L}({a}).unflatten(-1, ({p}, -1)) * {L}({b}).unflatten(-1, ({p}, -1))).sum(-1)
+    torch.square({L}({a})).sum(-1, keepdim=True) * {a}
+    torch.mul({a}, {a}).sum({d}) + {a}.new_ones(1)
+    {a} * torch.rsqrt({a}.pow(2).mean(-1, keepdim=True) + 0.1)
+    {b} * ({L}({a}) ** 2).mean({d}, keepdim=True)
+    {a}.sum({d}, dtype=torch.int64, keepdim=True) + {a}
     torch.einsum('bti,bsi->bts', {a}, {b})
     torch.einsum('bti,bsi->bts', {a}, {b}).softmax(-1)
     torch.einsum('bti,btj->bij', {a}, {b})

@@ -106,6 +106,11 @@ def nearest(m: Any, x: Tensor) -> Tensor:
     return m.last(m.book[torch.cdist(m.first(x), m.book).argmin(-1)])
 
 
+def by_head(m: Any, x: Tensor) -> Tensor:
+    q, k, v = (torch.einsum("bti,hic->bhtc", x, w) for w in (m.q, m.k, m.v))
+    return torch.einsum("bhtc,hco->bto", (q @ k.mT).softmax(-1) @ v, m.o)
+
+
 ROWS, TOKENS, PIXELS = (4, 5), (2, 6, 5), (2, 3, 3, 3)
 CASES = {
     "recurrent layers": Case(
@@ -149,7 +154,36 @@ CASES = {
     ),
     "a contraction written as a sum of products": Case(
         net(lambda m, x: (m.first(x) * m.other(x)).sum(-1), first=layer(5, 6), other=layer(5, 6)),
-        ROWS, {"first": "monomial"},
+        ROWS, {"first": "general linear"},
+    ),
+    "lengths written as a sum of products": Case(
+        net(lambda m, x: m.last((h := m.first(x)) / (h * h).sum(-1, keepdim=True)), first=layer(5, 6),
+            last=layer(6, 2)),
+        ROWS, {"first": "orthogonal"},
+    ),
+    "RMS norms written out": Case(
+        net(lambda m, x: m.last((h := m.first(x)) * (h.pow(2).mean(-1, keepdim=True) + 0.1).rsqrt()),
+            first=layer(5, 6), last=layer(6, 2)),
+        ROWS, {"first": "orthogonal"},
+    ),
+    "sums of whole numbers": Case(
+        net(lambda m, x: m.last(m.first(9 * x).sum(1, dtype=torch.int64).to(x)), first=layer(5, 4),
+            last=layer(4, 2)),
+        TOKENS, {"first": "permutation"},
+    ),
+    "tables of which products are summed": Case(
+        net(lambda m, x: (m.first(x.abs().long() % 7) * m.other).sum(-1), other=(5, 6),
+            first=lambda: nn.Embedding(7, 6)),
+        ROWS, {"first": "general linear"},
+    ),
+    "groups of one output": Case(
+        lambda: nn.Sequential(nn.Conv1d(4, 6, 1), nn.Conv1d(6, 3, 1, groups=3), nn.ReLU(),
+                              nn.Conv1d(3, 2, 1)),
+        (2, 4, 5), {"0": "monomial", "1": "positive monomial"},
+    ),
+    "weights stacked by head": Case(
+        net(by_head, q=(2, 5, 3), k=(2, 5, 3), v=(2, 5, 3), o=(2, 3, 2)), TOKENS,
+        {"q.2": "general linear"},
     ),
     "grouped linear chains": Case(
         lambda: nn.Sequential(nn.Conv1d(4, 6, 1), nn.Conv1d(6, 4, 1, groups=2), nn.Conv1d(4, 2, 1)),
@@ -220,8 +254,8 @@ CASES = {
 # Holds, and is not in the group, or not all of it.
 OPEN = {
     "stream before an RMS norm with gains", "stream before a layer norm", "experts chosen by topk",
-    "experts that are modules", "heads with gains", "a contraction written as a sum of products",
-    "grouped linear chains", "memory keys beside the keys", "outer products",
+    "experts that are modules", "heads with gains", "weights stacked by head", "grouped linear chains",
+    "memory keys beside the keys", "outer products",
     "the nearest entry of a codebook", "diagonal state spaces", "axes of width 1",
     "determinants",
 }  # fmt: skip

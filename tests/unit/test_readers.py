@@ -16,6 +16,7 @@ FORMS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...], int]
     "a product": (lambda h, w: h @ w, (4, 2), 0),
     "a transpose": (lambda h, w: h @ w.T, (2, 4), 1),
     "einsum": (lambda h, w: torch.einsum("bh,oh->bo", h, w), (2, 4), 1),
+    "a sum of products": (lambda h, w: (h[:, None] * w).sum(-1), (2, 4), 1),
     "a slice": (lambda h, w: h @ w[1], (3, 4, 2), 1),
     "chosen by index": (lambda h, w: (h[:, None] @ w[torch.arange(len(h)) % 3])[:, 0], (3, 4, 2), 1),
 }
@@ -62,3 +63,19 @@ def test_of_two_weights_that_meet_none_reads() -> None:
     symmetry = Symmetry(export(Low(), (torch.randn(2, 5),)))
     roles = {(m.param, m.dim): m.role for axis in symmetry.axes for m in axis.members}
     assert roles["a", 1] == roles["b", 0] == "other"
+    assert not any(axis.mergeable for axis in symmetry.axes)
+
+
+def test_what_two_activations_share_is_not_merged() -> None:
+    """q k': two equal channels count twice there, and no weight can make up for it."""
+
+    class Scores(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k = nn.Linear(5, 4), nn.Linear(5, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.q(x) @ self.k(x).T
+
+    axis = Symmetry(export(Scores(), (torch.randn(3, 5),))).axis("q")
+    assert (axis.group.name, axis.mergeable) == ("general linear", False)

@@ -21,7 +21,7 @@ RECTIFIERS = """
 """.split()
 UNARY = """
     sigmoid hardsigmoid tanh softsign log_sigmoid tanhshrink abs neg exp exp2 expm1 log log2 log10 log1p
-    sqrt rsqrt square reciprocal sign sgn sin cos tan asin acos atan sinh cosh asinh acosh atanh erf
+    sqrt rsqrt reciprocal sign sgn sin cos tan asin acos atan sinh cosh asinh acosh atanh erf
     erfc floor ceil round trunc frac clamp_max nan_to_num logit isnan isinf isfinite logical_not
 """.split()
 
@@ -57,6 +57,7 @@ def overloads(names: list[str]) -> list[str]:
     return found
 
 
+@rule("square.default", finishes=True, moments=moments.pointwise, factors=lambda x: (x, x))
 @rule(*overloads(RECTIFIERS), finishes=True, moments=moments.pointwise, backward="rectifier")
 @rule(*overloads(UNARY), finishes=True, moments=moments.pointwise)
 def unary(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
@@ -118,7 +119,7 @@ def add(ctx: Context, a: Any, b: Any, *args: Any, **kwargs: Any) -> Value:
     return ctx.add(a, constant(()))
 
 
-@rule("mul.Tensor", "mul.Scalar", moments=moments.mul)
+@rule("mul.Tensor", "mul.Scalar", factors=lambda a, b: (a, b), moments=moments.mul)
 def mul(ctx: Context, a: Any, b: Any) -> Value:
     """a * b: scales add up."""
     if not is_value(a):
@@ -136,7 +137,7 @@ def div(ctx: Context, a: Any, b: Any) -> Value:
     return ctx.multiply(a, inverse) if is_value(a) else inverse
 
 
-@rule("pow.Tensor_Scalar")
+@rule("pow.Tensor_Scalar", factors=lambda x, exponent: (x, x) if exponent == 2 else None)
 def power(ctx: Context, x: Value, exponent: float) -> Value:
     """x**d: a becomes a**d."""
     return ctx.pointwise(x, _measured("pow.Tensor_Scalar", (exponent,), ()))

@@ -7,20 +7,51 @@ from dataclasses import replace
 from typing import Any
 
 from intertwine.activations import intertwiner
+from intertwine.ir.ledger import NONLINEAR, UNMERGEABLE
+from intertwine.ir.placing import of_rank
 from intertwine.ir.value import Factor, Value, fixed, zero_scale
 from intertwine.rules import moments
-from intertwine.rules.registry import Context, dims_of, rule
+from intertwine.rules.linear import LETTERS
+from intertwine.rules.registry import Context, Product, dims_of, rule
 
 
 @rule(
-    "mean.dim", "sum.dim_IntList", "mean.default", "sum.default", "nanmean.default", "nansum.default",
-    summarizes=True, moments=moments.mean,
-)  # fmt: skip
+    "sum.dim_IntList",
+    "sum.default",
+    "mean.dim",
+    "mean.default",
+    summarizes=True,
+    sums=True,
+    moments=moments.mean,
+)
+@rule("nanmean.default", "nansum.default", summarizes=True, moments=moments.mean)
 def linear_reduce(
-    ctx: Context, x: Value, dims: Sequence[int] | None = None, keepdim: bool = False, **_: Any
+    ctx: Context, x: Value | Product, dims: Sequence[int] | None = None, keepdim: bool = False, **_: Any
 ) -> Value:
-    """sum or mean: what is summed over cannot be rescaled, the rest passes."""
+    """sum or mean: what is summed over cannot be rescaled, the rest passes; a sum of products contracts."""
+    if isinstance(x, Product):
+        return _contract(ctx, x, dims, keepdim)
+    x = x if ctx.floating else ctx.opaque(x)  # whole numbers are made of its entries
     return ctx.reduce(x, dims_of(x, dims), keepdim)
+
+
+def _contract(ctx: Context, product: Product, dims: Sequence[int] | None, keepdim: bool) -> Value:
+    """sum over dims of left * right: a matrix on one, its inverse transpose on the other; x * x turns."""
+    rank = max(len(product.left.dims), len(product.right.dims))
+    left, right = of_rank(product.left, rank), of_rank(product.right, rank)
+    ctx.part(left, product.left)
+    ctx.part(right, product.right)
+    gone = dims_of(left, dims)
+    # x * x keeps its length, and a mean sees how many there are.
+    flags = NONLINEAR * (product.left is product.right) | UNMERGEABLE * ctx.op.startswith("mean")
+    for value in (left, right):
+        for factor in value.factors_on(a for d in gone for a in value.dims[d]):
+            ctx.ledger.mark(factor.ids, flags)
+    letters = LETTERS[:rank]
+    kept = [d for d in range(rank) if d not in gone]
+    out = ctx.einsum(f"{letters},{letters}->{''.join(letters[d] for d in kept)}", left, right)
+    where = dict(zip(kept, out.dims, strict=True))
+    return out.with_dims(where.get(d, ()) for d in range(rank)) if keepdim else out
 
 
 @rule("amax.default", "amin.default", summarizes=True)

@@ -36,8 +36,11 @@ class Rule:
     statistics  where its stored mean, variance and eps are among its arguments, if it is a norm that has them
     checks      it asserts something and returns nothing
     adds        it sums its two operands, or takes their difference
+    factors     of its arguments, the two that it multiplies entry by entry (None: it does not)
+    sums        it sums or averages its operand over dimensions, and takes a `Product` too
     looks_up    it takes rows of its first operand, a table, by an index
     picks       it takes slices of its first operand by an index
+    sizes_only  it reads the size of its operand, not its entries
     ranks       it says which entries along a dimension are the largest, as a router of experts does
     moments     how means and covariances of features pass (`rules.moments`)
     rows        the dimension of its result along which the outputs of its weight (argument 1) lie
@@ -62,8 +65,11 @@ class Rule:
     statistics: tuple[int, int, int] | None = None
     checks: bool = False
     adds: bool = False
+    factors: Callable[..., tuple[Any, Any] | None] | None = None
+    sums: bool = False
     looks_up: bool = False
     picks: bool = False
+    sizes_only: bool = False
     ranks: bool = False
     moments: Callable[..., Any] | None = None
     rows: int | None = None
@@ -74,6 +80,14 @@ class Rule:
 
 
 RULES: dict[str, Rule] = {}
+
+
+@dataclass(frozen=True)
+class Product:
+    """left * right, of which only sums are used: a contraction that is written in two steps."""
+
+    left: Value
+    right: Value
 
 
 class Context(Algebra):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import fx
 
-from intertwine.ir.ledger import ANY_NONLINEAR, Ids, Ledger
+from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE, Ids, Ledger
 from intertwine.ir.placing import project
 from intertwine.ir.value import Factor, Value, parameter
 from intertwine.rules import Context, facts
@@ -64,6 +65,7 @@ class GraphContext(Context):
         self._users: dict[str, list[fx.Node]] = {}
         self._grouped: dict[tuple[str, int], Value] = {}
         self.literals: dict[fx.Node, np.ndarray] = {}
+        self._slot_starts: list[tuple[int, tuple[str, int]]] = []  # first labels of slots, as they were made
         self.unread: list[str] = []
         self.windows = Windows()
 
@@ -83,9 +85,13 @@ class GraphContext(Context):
             for dim, axes in enumerate(value.dims):
                 if axes:
                     factor = next(f for f in value.factors if f.axes == axes)
-                    self.result.slots[name, dim] = Slot(name, dim, factor.ids, factor.scale)
+                    self._own(Slot(name, dim, factor.ids, factor.scale))
         self._users.setdefault(name, []).extend(users)
         return self.result.values[name]
+
+    def _own(self, slot: Slot) -> None:
+        self.result.slots[slot.weight, slot.dim] = slot
+        self._slot_starts.append((int(slot.ids.flat[0]), (slot.weight, slot.dim)))
 
     def role(self, value: Any, dim: int, role: str, shift: float = 0.0) -> bool:
         """See `Context.role`. Only a weight used directly has a role."""
@@ -119,16 +125,42 @@ class GraphContext(Context):
                 self._parts[id(value)] = (name, value)
 
     def einsum(self, spec: str, *operands: Value) -> Value:
-        """The product; what it sums over is read by the one operand that is (a part of) a weight."""
+        """The product; what it sums over is read by the one operand that is (a part of) a weight.
+
+        Where none is, or several are, nothing says which slices of equal channels add up: q k' of two
+        channels is not that of one.
+        """
         parts = [self._weight_of.get(id(v)) or self._parts.get(id(v), ("",))[0] for v in operands]
-        if sum(map(bool, parts)) == 1:
-            terms, out = spec.replace(" ", "").split("->")[0].split(","), spec.split("->")[1]
-            k = next(k for k, name in enumerate(parts) if name)
-            others = "".join(term for j, term in enumerate(terms) if j != k)
-            for dim, letter in enumerate(terms[k]):
-                if letter in others and letter not in out:
-                    self._reads(parts[k], operands[k].factors_on(operands[k].dims[dim]))
+        terms, out = spec.replace(" ", "").split("->")[0].split(","), spec.split("->")[1]
+        named = [k for k, name in enumerate(parts) if name]
+        for letter in dict.fromkeys("".join(terms)):
+            holders = [k for k, term in enumerate(terms) if letter in term]
+            if letter in out or len(holders) < 2:
+                continue
+            found = {k: self._along(operands[k], terms[k].index(letter)) for k in holders}
+            if named in ([k] for k in holders):
+                self._reads(parts[named[0]], found[named[0]])
+                continue
+            factors = [f for factors in found.values() for f in factors]
+            if not any(self._is_read(f) for f in factors):
+                for factor in factors:
+                    self.ledger.mark(factor.ids, UNMERGEABLE, blocks=False)
         return super().einsum(spec, *operands)
+
+    @staticmethod
+    def _along(value: Value, dim: int) -> Sequence[Factor]:
+        return value.factors_on(value.dims[dim])
+
+    def _is_read(self, factor: Factor) -> bool:
+        """Whether these labels are those of a weight that is known to read them."""
+        first = int(factor.ids.flat[0])
+        place = bisect_right(self._slot_starts, first, key=lambda found: found[0])
+        if not place:
+            return False
+        start, slot = self._slot_starts[place - 1]
+        held = self.result.slots.get(slot)
+        inside = held is not None and start <= first < start + held.ids.size
+        return inside and self.result.roles.get(slot) == "in"
 
     def _reads(self, name: str, factors: Sequence[Factor]) -> None:
         for dim in range(len(self.result.shapes[name])):
@@ -161,11 +193,11 @@ class GraphContext(Context):
         shape = (groups, axis.size)
         lifted = Factor((hosts[0], axis), self.ledger.fresh_labels(shape), self.ledger.fresh_scales(shape))
         self.ledger.mark(lifted.ids, ANY_NONLINEAR)
-        self.result.slots[name, 1] = Slot(name, 1, lifted.ids, lifted.scale)
+        self._own(Slot(name, 1, lifted.ids, lifted.scale))
         for factor in split.factors:
             if hosts[0] in factor.axes:
                 self.ledger.tie(project(self.ledger, factor, hosts), project(self.ledger, lifted, hosts))
-            if factor.axes == hosts:
-                self.ledger.zero(factor.scale)  # the lifted scales do the same to the same entries
+            if factor.axes == hosts and self.result.roles.get((name, 1)) != "in":
+                self.ledger.zero(factor.scale)  # the lifted scales do the same to the same outputs
         kept = tuple(f for f in split.factors if f.axes != (axis,))
         return Value(split.dims, (*kept, lifted))

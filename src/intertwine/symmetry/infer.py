@@ -13,7 +13,8 @@ from torch import fx
 from intertwine.graph.export import Traced, where
 from intertwine.ir.ledger import Ledger
 from intertwine.ir.value import Value, fixed
-from intertwine.rules import find_rule
+from intertwine.rules import facts, find_rule
+from intertwine.rules.registry import Product
 from intertwine.rules.rotary import Rotary
 from intertwine.symmetry.context import GraphContext, Inference, Slot
 
@@ -150,6 +151,9 @@ def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
     if found is not None:
         if found.same and node.args[0] in ctx.literals and _whole(node):
             ctx.literals[node] = ctx.literals[node.args[0]]  # type: ignore[index]
+        factors = found.factors(*args, **kwargs) if found.factors and _only_summed(node) else None
+        if factors is not None and all(isinstance(f, Value) for f in factors):
+            return Product(*factors)
         made = found.apply(ctx, *args, **kwargs)
         if found.carries or found.picks:
             ctx.part(made, args[0])
@@ -158,6 +162,11 @@ def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
         ctx.result.unknown.setdefault(str(node.target), where(node))
     # What no symmetry touches comes out untouched, whatever the op.
     return _stop(ctx, node, f"no rule for {node.target} at {where(node)}", leaves, shapes)
+
+
+def _only_summed(node: fx.Node) -> bool:
+    """Whether a product is used by sums of real numbers alone."""
+    return bool(node.users) and all(facts(user).sums and _floating(user) for user in node.users)
 
 
 def _used_parts(ctx: GraphContext, node: fx.Node, result: Any, before: int) -> Any:
