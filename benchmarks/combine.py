@@ -8,13 +8,14 @@ works: resnet20   seed0 and seed1                    gpt     two character GPTs
        tiny10     pairs of ten, all 45 by default    vit     two vision transformers of unlike worth
        three      three ResNet20s                    modadd  two transformers that add mod 59
        trunk      CIFAR-10 and CIFAR-100: one trunk with 60 % of the parameters of two ResNet20s, two heads
+       wider      tiny10 seed0, and seed1 with half of its channels split in two: 1.5 times the width
 ways: plain        average, batch-norm statistics reset
       git-re-basin permutations by weights (Ainsworth et al. 2022, Algorithm 1), average, reset
       repair       permutations by activations, average, every layer rescaled (Jordan et al. 2022), reset
       combine      aligned by activations, every layer solved for by least squares
       loss         alignment learned on the outputs (of combine by loss: before the layers are solved for)
       flipped      as combine, with the mirror images of the images as inputs too
-      learned      as combine, then learned on the networks' mean outputs, images with --augment; no labels
+      learned      as combine (images: as flipped), then learned on the networks' mean outputs; no labels
 2,000 unlabelled training inputs serve for all of that; all test inputs, or --limit of them, for the one
 number that is printed. Every number goes into the JSON file when it is known, and a second run goes on
 from there; `python scripts/make_combine_table.py` writes the table of docs/combine.md from it.
@@ -41,11 +42,12 @@ from intertwine.combining._worth import OneHead
 from intertwine.data import evaluate, load_data
 from intertwine.data.batches import Batches
 from intertwine.data.normalize import parse_normalize
+from intertwine.merging import widen
 
 MEASURED = Path(__file__).resolve().parents[1] / "docs" / "measured" / "combine.json"
 HELD = 25_600  # characters
-EPOCHS = 10  # of images, mirrored and shifted
-PASSES = 25  # of what is not images: five CPU minutes of the GPTs with all that comes before
+EPOCHS = 4  # of images and their mirror images
+PASSES = 12  # of transformers: with all that comes before, less than two CPU minutes of the GPTs
 TEN = 10  # classes of the first head of a trunk
 PRESET, HUNDRED = "cifar10-legacy", "0.5070,0.4865,0.4409/0.2673,0.2564,0.2761"
 Make = Callable[[Sequence[nn.Module], Any], nn.Module]
@@ -70,7 +72,7 @@ IMAGES: dict[str, Make] = {
     "repair": made(how="average", repair="rescale"),
     "combine": made(),
     "flipped": made(flip=True),
-    "learned": made(epochs=EPOCHS, augment=True),
+    "learned": made(flip=True, epochs=EPOCHS),
 }
 TEXT: dict[str, Make] = {
     "plain": made(how="average", align="none"),
@@ -80,7 +82,7 @@ TEXT: dict[str, Make] = {
     "combine": made(),
     "loss": made(align="loss", how="average"),
     "combine by loss": made(align="loss"),
-    "learned": made(epochs=PASSES, learning_rate=1e-3),
+    "learned": made(epochs=PASSES, learning_rate=2e-3),
 }
 UNFOLDED: dict[str, Make] = {
     "plain": made(how="average", align="none"),
@@ -237,6 +239,21 @@ def modadd(args: argparse.Namespace) -> Iterator[Work]:
     yield Work("modadd59 a b", saved(args.data, "modadd59", *files), every, test, UNFOLDED)
 
 
+def wider(args: argparse.Namespace) -> Iterator[Work]:
+    """tiny10's first pair; half of the channels of the second are split in two, and it computes the same."""
+    (work,) = pairs(args, "tiny10", [("seed0", "seed1")], "cifar10-legacy")
+    (a, first), (b, second) = work.networks.items()
+
+    def split() -> nn.Module:
+        model = second()
+        symmetry = trace(model, work.train[:2], prove=False)
+        copies = {a.name: [k % a.size for k in range(a.size * 3 // 2)] for a in symmetry.axes if a.mergeable}
+        return widen(model, symmetry, copies)
+
+    ways = {way: IMAGES[way] for way in ("repair", "combine")}
+    yield replace(work, name="wider", networks={a: first, f"{b} wider": split}, ways=ways)
+
+
 def trunk(args: argparse.Namespace) -> Iterator[Work]:
     """Half of the training images from each data set; the second network gets the first one's inputs."""
     train, test = zip(*(images(args, name=name) for name in ("cifar10", "cifar100")), strict=True)
@@ -246,7 +263,7 @@ def trunk(args: argparse.Namespace) -> Iterator[Work]:
     networks = {files[0]: ten, f"{files[1]} as {PRESET}": lambda: renormalised(hundred())}
     ways: dict[str, Make] = {
         "zip": made(how="zip", target_params=0.6),
-        "learned": made(how="zip", target_params=0.6, epochs=EPOCHS, augment=True),
+        "learned": made(how="zip", target_params=0.6, flip=True, epochs=EPOCHS),
     }
     yield Work("trunk", networks, torch.cat([x[:half] for x in train]), list(test), ways)
 
@@ -264,7 +281,7 @@ def renormalised(model: nn.Module) -> nn.Module:
     return model
 
 
-WORKS = {work.__name__: work for work in (resnet20, tiny10, three, gpt, vit, modadd, trunk)}
+WORKS = {work.__name__: work for work in (resnet20, tiny10, three, gpt, vit, modadd, trunk, wider)}
 
 
 def main() -> None:

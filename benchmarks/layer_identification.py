@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from intertwine import zoo
-from intertwine.comparing import MEASURES, Features, Moments, collect
+from intertwine.comparing import MEASURES, Features, StreamedMoments, collect
 from intertwine.comparing.features import rows
 from intertwine.data import load_data
 
@@ -49,7 +49,7 @@ def streamed(features: list[Features], names: list[str], pixels: str) -> dict[st
     """Covariance measures, by moments; one accumulation a pair of networks serves them all."""
     right: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
     for a, b in itertools.combinations(features, 2):
-        moments = Moments(pixels=pixels)  # type: ignore[arg-type]
+        moments = StreamedMoments(pixels=pixels)  # type: ignore[arg-type]
         for start in range(0, len(a.outputs), 250):
             where = slice(start, start + 250)
             moments.update({k: v[where] for k, v in a.items()}, {k: v[where] for k, v in b.items()})

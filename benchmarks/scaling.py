@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from intertwine import trace, verify, zoo
 from intertwine.comparing.collecting import Runner
 from intertwine.comparing.measures import find_measure
-from intertwine.comparing.stream import Moments
+from intertwine.comparing.stream import StreamedMoments
 from intertwine.merging import Options, Planner
 
 
@@ -53,7 +53,7 @@ def moments_seconds(
 ) -> dict[str, float]:
     """Running both networks, adding the moments of all pairs of layers, and reading a measure off them."""
     batches = images.split(100)
-    moments = Moments(pixels=pixels, debiased=False)  # type: ignore[arg-type]
+    moments = StreamedMoments(pixels=pixels, debiased=False)  # type: ignore[arg-type]
     values, run = timed(lambda: [[runner.run(batch)[0] for runner in runners] for batch in batches])
     _, add = timed(lambda: [moments.update(a, b) for a, b in values])
     layers = list(values[0][0])

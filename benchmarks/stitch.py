@@ -25,7 +25,7 @@ from intertwine import zoo
 from intertwine.data import PRESETS, load_data
 from intertwine.stitching import Stitching, StitchReport, Training, parse_kind, stitch
 from intertwine.stitching.augment import augment
-from intertwine.stitching.cache import Store, record
+from intertwine.stitching.cache import TensorStore, record
 from intertwine.stitching.fit import Held, fit
 from intertwine.stitching.junctions import find_junctions
 from intertwine.stitching.start import closed_form
@@ -93,11 +93,11 @@ def cache(args: argparse.Namespace) -> None:
     (images, labels), _ = load_images(args.data, args.train, 1)
     sides = [Surgeon(net, (images[:50],)) for net in (a, b)]
     junctions = find_junctions(sides[0], sides[1], args.at.split(","))
-    moments = record(*sides, junctions, images, labels, Store()).moments
+    moments = record(*sides, junctions, images, labels, TensorStore()).moments
     print("| cut after | cached, s | both networks in full, s | ratio | difference | two steps in float64 |")
     print("|---|---|---|---|---|---|")
     begin = time.process_time()
-    kept = record(*sides, junctions, images, labels, Store(), moments=False)
+    kept = record(*sides, junctions, images, labels, TensorStore(), moments=False)
     totals = [time.process_time() - begin, 0.0]
     print(f"| one recording pass for all | {totals[0]:.1f} | | | | |")
     for k, junction in enumerate(junctions):
@@ -124,7 +124,7 @@ def difference(a: nn.Module, b: nn.Module, images: Tensor, labels: Tensor, name:
     images, start = images.double(), start.double()
     sides = [Surgeon(net, (images[:50],)) for net in (a, b)]
     (junction,) = find_junctions(sides[0], sides[1], name)
-    kept = record(*sides, [junction], images, labels, Store(), moments=False)
+    kept = record(*sides, [junction], images, labels, TensorStore(), moments=False)
     held = Held(junction, sides[1].suffix(junction.b), kept.values[0], labels, images.device)
     fast = fit(parse_kind("full"), start, held, Training(epochs=1, loss="labels"))
     return float((fast - naive(a, b, images, labels, name, start, 1)).abs().max())
@@ -182,7 +182,7 @@ def width(args: argparse.Namespace) -> None:
         x, labels = torch.randn(1000, 32), torch.randint(10, (1000,))
         sides = [Surgeon(net, (x[:50],)) for net in nets]
         (junction,) = find_junctions(sides[0], sides[1], "1")
-        kept = record(*sides, [junction], x, labels, Store())
+        kept = record(*sides, [junction], x, labels, TensorStore())
         begin = time.perf_counter()
         start = closed_form(parse_kind("group"), kept.moments[0], junction.group).float()
         first = time.perf_counter() - begin

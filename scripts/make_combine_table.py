@@ -23,6 +23,11 @@ START = mark("make_combine_table")
 WORKS = (
     ("resnet20 seed0 seed1", "ResNet20 pair", "86 %, barrier 0.25"),
     ("tiny10", "tiny10 pairs", "80 %"),
+    (
+        "wider",
+        "tiny10 seed0, and seed1 split to 1.5 times the width",
+        "within 2 points of tiny10 pairs",
+    ),
     ("resnet20 seed0 seed1 c", "three ResNet20s", "82 %"),
     ("nanogpt64", "character GPT pair", "loss 2.0; learned 1.85"),
     ("trunk", "CIFAR-10 and CIFAR-100 on one trunk, 60 % of the parameters", "each within 10 points"),
@@ -40,7 +45,7 @@ WAYS = (
     ("zip", "**combine** `--how zip`"),
     ("combine by loss", "combine `--align loss`"),
     ("flipped", "combine `--flip`"),
-    ("learned", "combine `--epochs`, images with `--augment`"),
+    ("learned", "combine `--epochs`, images with `--flip`"),
 )
 SIGMAS = 1.96
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any, Literal, ParamSpec, TypeVar, get_origin
+from types import UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from intertwine import numbers
 from intertwine.errors import ModelError, WrongKind, unsolvable
@@ -103,9 +104,20 @@ def _meaning(kind: str, known: Mapping[str, Any]) -> Meaning | None:
     own = known.get(kind)
     if get_origin(own) is Literal:
         return _KINDS["str"]
+    if get_origin(own) is Callable:
+        return _KINDS["Callable["]
+    if get_origin(own) in (Union, UnionType):
+        return _meaning(" | ".join(map(_written, get_args(own))), known)
     if isinstance(own, type) and own is not Any:
         return lambda value: isinstance(value, own), f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
     return None
+
+
+def _written(part: Any) -> str:
+    """A part of an alias as an annotation has it."""
+    return (
+        str(part).replace("collections.abc.", "").replace("typing.", "") if get_args(part) else part.__name__
+    )
 
 
 def _alternatives(kind: str) -> list[str]:
@@ -125,7 +137,9 @@ def _alternatives(kind: str) -> list[str]:
 
 
 def _any_of(each: list[Meaning]) -> Meaning:
-    return lambda value: any(fits(value) for fits, _ in each), " or ".join(words for _, words in each)
+    return lambda value: any(fits(value) for fits, _ in each), " or ".join(
+        dict.fromkeys(words for _, words in each)
+    )
 
 
 def _with_items(meaning: Meaning, kind: str, known: Mapping[str, Any]) -> Meaning:
@@ -136,9 +150,20 @@ def _with_items(meaning: Meaning, kind: str, known: Mapping[str, Any]) -> Meanin
         return meaning
 
     def fit(value: Any) -> bool:
+        value = _listed(value)
         return fits(value) and (not isinstance(value, list | tuple) or all(map(inner[0], value)))
 
     return fit, f"{words} of which each is {inner[1]}"
+
+
+def _listed(value: Any) -> Any:
+    """What an array or a tensor holds; None where it holds nothing that one could look at."""
+    if not hasattr(value, "tolist"):
+        return value
+    try:
+        return value.tolist()
+    except (RuntimeError, NotImplementedError, TypeError):  # on the device meta, or sparse
+        return None
 
 
 def _number(span: Real | Whole, optional: bool) -> Test:
@@ -180,7 +205,7 @@ def _is_named(value: Any) -> bool:
 
 
 def _is_several(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes)
+    return isinstance(_listed(value), Iterable) and not isinstance(value, str | bytes)
 
 
 def _is_number(value: Any) -> bool:
@@ -197,6 +222,11 @@ _KINDS: dict[str, Meaning] = {
     "int": (_is_number, "a number"),
     "float": (_is_number, "a number"),
     "None": (lambda value: value is None, "None"),
+    "torch.dtype": (
+        lambda value: type(value).__name__ == "dtype" and str(value).startswith("torch."),
+        "a dtype",
+    ),
+    "Callable[": (callable, "a function"),
     "Literal[": (lambda value: isinstance(value, str), "a text"),
     "Mapping[str, ": (_is_named, "a mapping with names"),
     "Mapping[": (_is_named, "a mapping with names"),

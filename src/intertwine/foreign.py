@@ -15,12 +15,13 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from typing import Any
 
 from intertwine.errors import ModelError
-from intertwine.interrupts import Terminated
+from intertwine.interrupts import HungUp, Terminated
 from intertwine.text import first_line
 
 USER_MODULE = "intertwine_user_"  # how the modules of `file.py:factory` are named
+_SAFE_PATH = "PYTHONSAFEPATH"
 # What a signal raises. A class of the user's own that derives from KeyboardInterrupt is an error.
-SIGNALLED = (KeyboardInterrupt, Terminated)
+SIGNALLED = (KeyboardInterrupt, Terminated, HungUp)
 
 
 @contextmanager
@@ -44,7 +45,7 @@ def user_code(what: str) -> Iterator[None]:
 
 
 def is_signal(error: BaseException) -> bool:
-    """Whether this is Ctrl-C or SIGTERM, as far as one can see.
+    """Whether this is Ctrl-C, SIGTERM or SIGHUP, as far as one can see.
 
     >>> is_signal(KeyboardInterrupt()), is_signal(type("Mine", (KeyboardInterrupt,), {})())
     (True, False)
@@ -103,6 +104,23 @@ def kept_process() -> Iterator[None]:
             torch.use_deterministic_algorithms(strict[0], warn_only=strict[1])
     if torch.is_inference_mode_enabled() != inference:
         raise ModelError("it left torch.inference_mode switched on", do="use it in a with statement")
+
+
+@contextmanager
+def safe_workers() -> Iterator[None]:
+    """Interpreters that are started inside import nothing from the working directory.
+
+    Without it a file multiprocessing.py or numpy.py that lies there would run in every worker, because Python
+    puts the working directory first for -c and -m, which is how pools start theirs.
+    """
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(_SAFE_PATH, None)
+        if before is not None:
+            os.environ[_SAFE_PATH] = before
 
 
 def _strictness() -> tuple[bool, bool]:

@@ -1,6 +1,7 @@
-"""Ctrl-C and SIGTERM: both end a command in the same way, and long work ends between two of its steps.
+"""Ctrl-C, SIGTERM and SIGHUP end a command in the same way, and long work ends between two of its steps.
 
-`SIGTERM` raises Terminated, a KeyboardInterrupt, so that what is cleaned up for the one is for the other.
+`SIGTERM` raises Terminated, `SIGHUP` (the terminal is gone) HungUp, both a KeyboardInterrupt, so that what is
+cleaned up for the one is for the others. What is ignored when we start (nohup) stays ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ class Terminated(KeyboardInterrupt):
     """The process was asked to end (SIGTERM)."""
 
 
-_SIGNALS = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+class HungUp(Terminated):
+    """The terminal that the process was started from is gone (SIGHUP)."""
+
+
+_SIGNALS = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated, signal.SIGHUP: HungUp}
 
 
 @contextmanager
@@ -27,7 +32,8 @@ def _handling(handler: Callable[[int, FrameType | None], None], *signals: signal
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before: dict[signal.Signals, Any] = {number: signal.signal(number, handler) for number in signals}
+    heard = [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
+    before: dict[signal.Signals, Any] = {number: signal.signal(number, handler) for number in heard}
     try:
         yield
     finally:
@@ -37,16 +43,16 @@ def _handling(handler: Callable[[int, FrameType | None], None], *signals: signal
 
 @contextmanager
 def raising_terminated() -> Iterator[None]:
-    """SIGTERM raises Terminated here; in processes forked from here it ends them as ever."""
+    """SIGTERM and SIGHUP raise Terminated here; processes forked from here they end as ever."""
     owner = os.getpid()
 
     def handler(number: int, _frame: FrameType | None) -> None:
         if os.getpid() == owner:
-            raise Terminated
+            raise _SIGNALS[signal.Signals(number)]
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
-    with _handling(handler, signal.SIGTERM):
+    with _handling(handler, signal.SIGTERM, signal.SIGHUP):
         yield
 
 

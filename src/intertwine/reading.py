@@ -154,6 +154,24 @@ def parsing(
         raise error(f"cannot read {what}: {first_line(problem)}", so=so, do=do) from problem
 
 
+@contextmanager
+def muted() -> Iterator[None]:
+    """What compiled code writes to stderr on its own, as Rust does when it panics, is dropped."""
+    try:
+        saved = os.dup(2)
+    except OSError:  # it is closed
+        yield
+        return
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(null)
+
+
 def read_safetensors(
     path: str | Path,
     kind: str,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from intertwine.errors import InputError, ModelError
+from intertwine.errors import DataError, InputError, ModelError
 from intertwine.reading import assert_plain_folder, parsing, read_text
 from intertwine.text import quoted
 
@@ -29,6 +29,8 @@ _MOST = {
 }  # fmt: skip
 _WEIGHTS = (".safetensors", ".bin")
 _INDEX = ".index.json"
+_TOKENIZER = "tokenizer.json"
+_GROWTH = 256  # characters
 _PER_BYTE, _SLACK = 8, 1_000_000  # weights for each byte of their files: quantised ones hold 2
 
 
@@ -80,8 +82,26 @@ def assert_config(config: Any, place: str, *, run_code: bool) -> None:
 def assert_tokenizer(folder: Path) -> None:
     """A folder of a tokenizer: plain, and with a config, if there is one, that can be read with it."""
     assert_plain_folder(folder, ModelError)
+    if (folder / _TOKENIZER).is_file():
+        assert_tokenizer_file(folder / _TOKENIZER)
     if (folder / CONFIG).is_file():
         assert_config(read_json_file(folder / CONFIG), str(folder), run_code=True)  # it is never run
+
+
+def assert_tokenizer_file(path: Path) -> None:
+    """A tokenizer.json that makes a few characters of one at most: without memory, Rust ends the process."""
+    found = json.loads(path.read_bytes())
+    grown = 1
+    for name, value in _fields({"": found.get("normalizer") if isinstance(found, dict) else None}):
+        if name in ("content", "prepend") and isinstance(value, str):
+            grown *= max(1, len(value))
+        elif name == "Regex":  # it may match nothing, which stands between all characters
+            grown *= 2
+    if grown > _GROWTH:
+        raise DataError(
+            f"the tokenizer {path} may make {grown:,} characters of one, and {_GROWTH} is the most",
+            do="look at its normalizer",
+        )
 
 
 def _fields(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from intertwine.sweeping import backends
-from intertwine.sweeping.task import Outcome, Task, run_task
+from intertwine.sweeping.task import Task, TaskOutcome, run_task
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -38,7 +38,7 @@ def fork_workers() -> None:
 
 @contextmanager
 def _forked(root: Path, jobs: int) -> Iterator[backends.Mapper]:
-    def run(tasks: list[Task]) -> Iterator[Outcome]:
+    def run(tasks: list[Task]) -> Iterator[TaskOutcome]:
         running = [_start(task, root) for task in tasks]
         for pipe in running:
             with open(pipe, "rb") as file:

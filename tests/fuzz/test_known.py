@@ -8,8 +8,12 @@ from .check import check
 from .fast_export import in_one_pass
 from .known import KNOWN, PROGRAMS
 
+LONG = ("hundreds of unbound entries",)  # nightly
 
-@pytest.mark.parametrize("name", KNOWN)
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.nightly if n in LONG else ()) for n in KNOWN]
+)
 def test_a_known_program_is_exact_or_frozen(name: str) -> None:
     with in_one_pass():
         result = check(*KNOWN[name](), elements=4)

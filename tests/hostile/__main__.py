@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from hostile_api import calls, try_all
 from hostile_bytes import READERS, fuzz
+from hostile_payloads import Table as Payloads
+from hostile_payloads import run_payloads
 from hostile_run import run_command, warm
 from hostile_state import State
 from hostile_surroundings import SURROUNDINGS, UNHEARD
@@ -99,9 +101,16 @@ def run_files(folder: Path, args: argparse.Namespace, state: State) -> Iterator[
     print(f"{each} files for each of {len(names[args.share])} readers", flush=True)
 
 
+def run_code(folder: Path, args: argparse.Namespace, state: State) -> Iterator[str]:
+    """Payloads that ran."""
+    tried, ran = run_payloads(Payloads(folder / "payloads"))
+    yield from (f"{name} ran" for name in ran)
+    print(f"{tried} payloads", flush=True)
+
+
 PARTS = {
     "commands": run_commands, "odd": run_odd, "surroundings": run_surroundings, "calls": run_calls,
-    "files": run_files,
+    "files": run_files, "payloads": run_code,
 }  # fmt: skip
 
 

@@ -135,18 +135,18 @@ def _task() -> Any:
 
 
 def result() -> bytes:
-    from intertwine.sweeping.store import Store
+    from intertwine.sweeping.store import ResultStore
 
     row = {"kind": "merge", "model": "mlp", "seed": 0, "quantity": "accuracy", "value": 0.5}
     name = f"results/{_task().key}/result.json"
-    return _written(name, lambda path: Store(path.parents[2]).finish(_task(), [row]))
+    return _written(name, lambda path: ResultStore(path.parents[2]).finish(_task(), [row]))
 
 
 def read_swept(path: Path) -> None:
-    from intertwine.sweeping.store import Store
+    from intertwine.sweeping.store import ResultStore
     from intertwine.sweeping.table import write_table
 
-    store, task = Store(path.parent / "store"), _task()
+    store, task = ResultStore(path.parent / "store"), _task()
     store.folder(task).mkdir(parents=True, exist_ok=True)
     shutil.copy(path, store.folder(task) / "result.json")
     if store.is_done(task):

@@ -105,7 +105,14 @@ def _pretrained(folder: Path, files: dict[str, str]) -> Path:
 def make_tokenizers(folder: Path) -> list[Path]:
     """Files and folders for --tokenizer; each is refused."""
     folder.mkdir()
-    texts = {"void.json": "", "cut.json": "{", "deep.json": "[" * 9000, "kind.json": '{"model": 1}'}
+    words = {"type": "BPE", "vocab": {"a": 0}, "merges": []}
+    grow = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 16}
+    many = {"model": words, "normalizer": {"type": "Sequence", "normalizers": [grow] * 8}}
+    far = {"model": {"type": "BPE", "vocab": {"a": 2**32 - 1, "b": 2**31}, "merges": ["a b"]}}  # Rust panics
+    texts = {
+        "void.json": "", "cut.json": "{", "deep.json": "[" * 9000, "kind.json": '{"model": 1}',
+        "grows.json": json.dumps(many), "far.json": json.dumps(far),
+    }  # fmt: skip
     for name, text in texts.items():
         (folder / name).write_text(text)
     code = {"auto_map": {"AutoTokenizer": [None, "code.M"]}, "tokenizer_class": "M"}

@@ -76,7 +76,7 @@ def _folder_gone(folder: Path) -> None:
 
 
 def _deaf(_: Path) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
 
 

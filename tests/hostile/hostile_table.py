@@ -21,7 +21,7 @@ from hostile_pretrained import make_concepts, make_pretrained, make_tokenizers
 from hostile_run import SECONDS, run_command
 
 from intertwine import numbers
-from intertwine.cli.program import build_parser, commands
+from intertwine.cli.parser import build_parser, commands
 from intertwine.terminal import types
 
 REFUSED = (2, 3)

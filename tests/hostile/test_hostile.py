@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
@@ -10,12 +14,15 @@ import pytest
 import torch
 from hostile_api import Call, calls, try_all
 from hostile_bytes import READERS, fuzz
+from hostile_payloads import Table as Payloads
+from hostile_payloads import run_payloads
 from hostile_run import Outcome, run_command, run_forked, warm
 from hostile_surroundings import SURROUNDINGS
 from hostile_table import FINE, Table
 
 import intertwine
-from intertwine.cli.program import build_parser, commands
+from intertwine.cli.parser import build_parser, commands
+from intertwine.foreign import safe_workers
 
 SHARE = 13  # every thirteenth case of the generated ones
 MUTATIONS = 20  # of each reader
@@ -107,6 +114,30 @@ def test_nothing_of_others_is_run_or_lost(table: Table, tmp_path: Path) -> None:
         assert run_command(argv).wrong((2,)) == ""
     assert {path: path.read_bytes() for path in before} == before
     assert not list(table.folder.rglob("ran"))
+
+
+def test_payloads_do_not_run(tmp_path: Path) -> None:
+    """Every sixth of them; nightly all."""
+    payloads = Payloads(tmp_path / "payloads")
+    tried, ran = run_payloads(payloads, every=6)
+    assert tried > 10 and not ran
+
+
+def test_the_payloads_would_be_seen(tmp_path: Path) -> None:
+    payloads = Payloads(tmp_path / "payloads")
+    pickle.loads(pickle.dumps(payloads.mark("pickle")))
+    exec(payloads.code("code"))
+    assert sorted(path.name for path in payloads.ran.iterdir()) == ["code", "pickle"]
+
+
+def test_workers_import_nothing_from_the_working_directory(tmp_path: Path) -> None:
+    """Python looks there first for -c and -m, which is how pools start their processes."""
+    (tmp_path / "json.py").write_text("raise SystemExit(7)")
+    line = [sys.executable, "-c", "import json"]
+    assert subprocess.run(line, cwd=tmp_path, env=os.environ).returncode == 7
+    with safe_workers():
+        assert subprocess.run(line, cwd=tmp_path, env=os.environ).returncode == 0
+    assert "PYTHONSAFEPATH" not in os.environ
 
 
 def test_every_option_has_a_checked_type(table: Table) -> None:

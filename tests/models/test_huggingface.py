@@ -205,7 +205,12 @@ def test_the_table_has_every_family() -> None:
     assert set(TABLE) == set(FAMILIES)
 
 
-@pytest.mark.parametrize("family", TABLE)
+LARGE = ("sam",)  # nightly
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=pytest.mark.nightly if name in LARGE else ()) for name in TABLE]
+)
 def test_family_is_exact_and_its_axes_are_found(family: str) -> None:
     source = zoo.resolve(f"hf:{family}")
     symmetry = trace(source.model, source.example, source.kwargs)

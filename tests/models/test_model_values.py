@@ -16,10 +16,9 @@ SMALL = [
     ("timm:levit_128", 224),
     ("timm:gmlp_s16_224", 224),
     ("timm:mixer_s16_224", 224),
-    ("timm:convmixer_768_32", 32),
     ("timm:ghostnet_100", 64),
-    ("timm:coatnet_nano_rw_224", 224),
 ]
+BY_NIGHT = [("timm:convmixer_768_32", 32), ("timm:coatnet_nano_rw_224", 224)]
 
 
 def check(spec: str, size: int | None = None) -> Symmetry:
@@ -31,7 +30,13 @@ def check(spec: str, size: int | None = None) -> Symmetry:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("spec", "size"), SMALL, ids=[spec for spec, _ in SMALL])
+@pytest.mark.parametrize(
+    ("spec", "size"),
+    [
+        *(pytest.param(*row, id=row[0]) for row in SMALL),
+        *(pytest.param(*row, id=row[0], marks=pytest.mark.nightly) for row in BY_NIGHT),
+    ],
+)
 def test_vision(spec: str, size: int) -> None:
     pytest.importorskip(spec.split(":")[0])
     symmetry = check(spec, size)

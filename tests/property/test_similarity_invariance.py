@@ -110,19 +110,19 @@ def test_pixels_are_not_channels(measure):
 )
 @settings(max_examples=25, deadline=None)
 def test_streaming_does_not_depend_on_batches_or_shards(n, cuts, seed, pixels):
-    from intertwine.comparing import Moments
+    from intertwine.comparing import StreamedMoments
 
     random = torch.Generator().manual_seed(seed)
     a = {"p": torch.randn(n, 3, 4, 4, generator=random) + 5, "q": torch.randn(n, 2, 2, 2, generator=random)}
     b = {"r": torch.randn(n, 4, 4, 4, generator=random), "s": torch.randn(n, 3, generator=random) - 9}
-    whole = Moments(pixels=pixels)
+    whole = StreamedMoments(pixels=pixels)
     whole.update(a, b)
     shards = []
     start = 0
     for step in [*cuts, n]:
         stop = min(start + step, n)
         if stop > start:
-            shard = Moments(pixels=pixels)
+            shard = StreamedMoments(pixels=pixels)
             shard.update({k: v[start:stop] for k, v in a.items()}, {k: v[start:stop] for k, v in b.items()})
             shards.append(shard)
         start = stop

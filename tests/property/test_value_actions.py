@@ -12,7 +12,7 @@ from torch import nn
 
 from intertwine import act, compare, trace
 from intertwine.stitching import parse_kind
-from intertwine.stitching.cache import Store, record
+from intertwine.stitching.cache import TensorStore, record
 from intertwine.stitching.junctions import find_junctions
 from intertwine.stitching.maps import apply_map
 from intertwine.stitching.start import closed_form
@@ -107,7 +107,7 @@ def assert_group_stitch(model: nn.Module, x: torch.Tensor, seed: int = 4) -> int
     cuts = [v.name for v in sides[0].values if not sides[0].is_output(v.name)]
     junctions = [j for j in find_junctions(sides[0], sides[1], cuts) if not j.inside]
     labels = expected.reshape(len(expected), -1).argmax(1)
-    with Store() as store:
+    with TensorStore() as store:
         kept = record(sides[0], sides[1], junctions, x, labels, store)
         for k, junction in enumerate(junctions):
             matrix = closed_form(parse_kind("group"), kept.moments[k], junction.group)

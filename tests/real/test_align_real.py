@@ -35,7 +35,7 @@ def pair(shared_data):
     [
         ("tiny10", (0, 1)),
         pytest.param("tiny10", (2, 3), marks=pytest.mark.nightly),
-        ("resnet20", (0, 1)),
+        pytest.param("resnet20", (0, 1), marks=pytest.mark.nightly),
     ],
 )
 def test_permutations_lower_the_barrier_and_the_group_does_not_raise_it(name, seeds, images, pair):

@@ -14,7 +14,7 @@ import torch
 import intertwine
 from intertwine import trace, zoo
 from intertwine.cli import main
-from intertwine.comparing import MEASURES, Features, Moments, collect, compare, similarity
+from intertwine.comparing import MEASURES, Features, StreamedMoments, collect, compare, similarity
 from intertwine.data import Dataset
 
 
@@ -25,7 +25,7 @@ def _tiny10(shared_data: Path, seed: int) -> torch.nn.Module:
 
 def _identified(a: Features, b: Features, measure: str) -> int:
     """Right answers of a layer of `a` asking for its like in `b`, and the other way round."""
-    moments = Moments(pixels="pool", precise=MEASURES[measure].needs_precision, debiased=False)
+    moments = StreamedMoments(pixels="pool", precise=MEASURES[measure].needs_precision, debiased=False)
     moments.update(a, b)
     grid = np.array([[MEASURES[measure].of_moments(moments.pair(p, q)) for q in b] for p in a])
     truth = np.arange(len(grid))

@@ -10,7 +10,7 @@ import torch
 
 from intertwine import zoo
 from intertwine.comparing import collect
-from intertwine.comparing.experiments import Network, existence_proof, relate
+from intertwine.comparing.experiments import ObservedNetwork, existence_proof, relate
 from intertwine.data import Dataset
 
 CAT, DOG = 3, 5
@@ -37,12 +37,12 @@ def test_untrained_pairs_break_the_relation(shared_data: Path, cifar10_test: Cal
     """Figure 3.4: untrained networks agree in their outputs whatever their features do."""
     images = cifar10_test("cifar10-legacy", limit=200).images
 
-    def network(seed: int, trained: bool) -> Network:
+    def network(seed: int, trained: bool) -> ObservedNetwork:
         model = zoo.resolve("zoo:tiny10", seed=seed).model
         if trained:
             zoo.load_weights(model, shared_data / "checkpoints" / f"tiny10-cifar10-seed{seed}.safetensors")
         features = collect(model, images, at="mean")
-        return Network(f"{seed}", features["mean"], features.outputs, trained)
+        return ObservedNetwork(f"{seed}", features["mean"], features.outputs, trained)
 
     relation = relate([network(seed, trained) for trained in (True, False) for seed in range(3)])
     trained, untrained = ([p for p in relation.pairs if p.trained is kind] for kind in (True, False))

@@ -10,6 +10,7 @@ import pytest
 
 from intertwine.cli import main
 from intertwine.recipes import (
+    connected,
     existence,
     functional,
     godfrey,
@@ -65,6 +66,8 @@ def test_every_recipe_of_the_preset(
     monkeypatch.setitem(godfrey.IMAGES, "cifar", (24, 24))
     monkeypatch.setitem(godfrey.NETS, "cifar", 3)
     monkeypatch.setitem(symmetries.INPUTS, "cifar", 12)
+    monkeypatch.setitem(connected.PARTED, "cifar", (1,))
+    monkeypatch.setitem(connected.TRAINED_ON, "cifar", 60)
     short = replace(longer.PLANS["cifar"], epochs=4, images=32, tested=16)
     monkeypatch.setitem(longer.PLANS, "cifar", short)
     reproduce(name, shared_data, tmp_path, capsys)

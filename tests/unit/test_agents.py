@@ -17,7 +17,7 @@ import intertwine
 from intertwine.cli import main
 from intertwine.comparing.measures import similarity
 from intertwine.errors import DataError, InputError, MissingExtra, NotFound, Unsupported, WeightsError
-from intertwine.sweeping.store import Store
+from intertwine.sweeping.store import ResultStore
 from intertwine.zoo.agent import ActorCritic
 
 pytest.importorskip("minigrid", reason="needs the extra rl")
@@ -27,7 +27,7 @@ from intertwine import agents
 from intertwine.agents.environments import make_environment
 
 SMALL, OTHER = "MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-6x6-v0"
-TINY = agents.Settings(steps=384, stages=3, worlds=4, horizon=32, batch=64, epochs=2, episodes=2)
+TINY = agents.PPOSettings(steps=384, stages=3, worlds=4, horizon=32, batch=64, epochs=2, episodes=2)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -255,9 +255,9 @@ def test_empty_and_damaged_zoos(tmp_path, zoo):
 
 def test_settings_that_make_no_sense():
     with pytest.raises(InputError, match="stages"):
-        agents.Settings(steps=2000, stages=2)
+        agents.PPOSettings(steps=2000, stages=2)
     with pytest.raises(InputError, match="steps is 0"):
-        agents.Settings(steps=0)
+        agents.PPOSettings(steps=0)
     with pytest.raises(InputError, match="bottleneck of 0"):
         agents.train(SMALL, [0], "nowhere", bottleneck=0)
 
@@ -286,7 +286,7 @@ def test_command_line(zoo, tmp_path, capsys):
 
 def test_the_help_states_the_defaults(capsys):
     assert main(["agents", "train", "--help"]) == 0
-    text, plain = " ".join(capsys.readouterr().out.split()), agents.Settings()
+    text, plain = " ".join(capsys.readouterr().out.split()), agents.PPOSettings()
     for value in (plain.steps, plain.stages, plain.learning_rate, plain.episodes):
         assert f"(default: {value})" in text
 
@@ -321,7 +321,7 @@ def test_workers_know_the_kinds_of_agents(zoo, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "steps is -1" in done.stdout
-    assert not Store(tmp_path).is_done(task)
+    assert not ResultStore(tmp_path).is_done(task)
 
 
 def test_figures_and_the_table_of_the_source(tmp_path, capsys, monkeypatch):

@@ -116,12 +116,8 @@ def test_only_the_graph_uses_torch_export() -> None:
     assert [p.name for p in users if part(p) == "graph"] == ["export.py"]
 
 
-TWICE = set(
-    """
-    Axis Example Layout Moments Network Outcome Reading
-    Settings Store Value
-    """.split()
-)
+# What rules compute with (ir/) has the names of what it becomes in the symmetry.
+TWICE = {"Axis"}
 
 
 def test_no_public_name_shadows_a_module() -> None:
@@ -147,7 +143,7 @@ def test_no_public_class_name_stands_twice() -> None:
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
-    assert {name for name, count in counted.items() if count > 1} <= TWICE
+    assert {name for name, count in counted.items() if count > 1} == TWICE
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
@@ -180,3 +176,9 @@ def test_the_core_names_stay() -> None:
         trace verify
     """
     assert set(core.split()) <= set(intertwine.__all__)
+
+
+def test_no_verb_is_long() -> None:
+    """A verb parses, calls one function and prints; what is longer belongs below."""
+    lines = {p.name: len(p.read_text().splitlines()) for p in (PACKAGE / "cli").glob("*.py")}
+    assert {name: count for name, count in lines.items() if count > 120} == {}

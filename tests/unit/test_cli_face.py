@@ -15,7 +15,7 @@ from rich.console import Console
 import intertwine
 from intertwine.checkup import Checkup, Dependency
 from intertwine.cli import main
-from intertwine.cli.program import build_parser, commands
+from intertwine.cli.parser import build_parser, commands
 from intertwine.terminal import output
 from intertwine.terminal.registered import read_file
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from intertwine import act, interpolate, trace, zoo
 from intertwine.cli.program import main
+from intertwine.combining._layerwise import batch_graph
 from intertwine.combining._path import SolvedMixer
 from intertwine.data import load_data
 from intertwine.errors import InputError
@@ -44,7 +45,7 @@ def test_the_ends_of_the_solved_line_are_the_networks():
     torch.manual_seed(0)
     a, b = (nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval() for _ in range(2))
     x = torch.randn(60, 4)
-    mixer = SolvedMixer([a, b], x, 0)
+    mixer = SolvedMixer([a, b], x, batch_graph(a, x), 0)
     with torch.no_grad():
         assert torch.equal(mixer.mixed([0.0, 1.0])(x), b(x))
         wanted = (a(x) + b(x)) / 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,14 @@ def test_contour_has_levels_marks_and_the_right_orientation():
     names = [trace.name for trace in figure.data]
     assert "epsilon = 0.5" in names and names[-2:] == ["theta_0", "theta_1"]
     assert figure.data[-1].x[0] == 0.5
+
+
+def test_epsilon_is_drawn_where_no_level_was_refined():
+    """A cheap network's plane is evaluated everywhere, so that the landscape itself has no levels."""
+    drawn = draw_landscape(replace(bowl(2), levels=()), 0.7)[1]
+    assert [trace.name for trace in drawn.figure.data].count("epsilon = 0.7") == 1
+    again = figures.contour_figure(bowl(2), epsilon=0.5)
+    assert [trace.name for trace in again.data].count("epsilon = 0.5") == 1
 
 
 def test_points_are_the_epsilon_set():

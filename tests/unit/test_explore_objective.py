@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import InputError, ModelError, WeightsError
-from intertwine.exploring import Layout, data_loss, function_distance
+from intertwine.exploring import FlatLayout, data_loss, function_distance
 
 
 def small_net(seed: int = 0) -> nn.Sequential:
@@ -133,7 +133,7 @@ def test_inputs_that_make_no_sense():
 
 
 def test_layout_refuses_other_weights():
-    layout = Layout(("w",), ((2, 2),))
+    layout = FlatLayout(("w",), ((2, 2),))
     with pytest.raises(WeightsError, match="no parameter named 'w'"):
         layout.flatten({})
     with pytest.raises(WeightsError, match="expected"):

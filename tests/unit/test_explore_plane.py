@@ -12,9 +12,9 @@ from intertwine.exploring import (
     MAX_POINTS,
     EquivalenceSample,
     EvaluationPlan,
+    FlatLayout,
     Grid,
     Landscape,
-    Layout,
     Plane,
     evaluate,
     function_distance,
@@ -38,7 +38,7 @@ def objective_of(seed: int = 0):
 
 
 def sample_of(points: torch.Tensor) -> EquivalenceSample:
-    layout = Layout(("w",), ((points.shape[1],),))
+    layout = FlatLayout(("w",), ((points.shape[1],),))
     return EquivalenceSample(layout, points[0], points, (0.0,) * len(points), 1e-6, 1.0)
 
 

@@ -20,19 +20,7 @@ from intertwine.orbit.evidence import _solve
 from intertwine.orbit.matrices import best_matrices, ranges
 from intertwine.orbit.same_graph import modules
 from intertwine.symmetry.scales import ScaleKind, invert_gf2
-
-
-class Net(nn.Module):
-    """`run(self, x)` with named parts."""
-
-    def __init__(self, run: Callable[[nn.Module, Tensor], Tensor], **parts: nn.Module) -> None:
-        super().__init__()
-        self.run = run
-        for name, part in parts.items():
-            setattr(self, name, part)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.run(self, x)
+from property.architectures import Run
 
 
 def pooled() -> nn.Module:
@@ -60,7 +48,7 @@ def split() -> nn.Module:
         return net.last(net.norm(both).mean((2, 3)))  # type: ignore[operator]
 
     norm = nn.InstanceNorm2d(8, affine=True)
-    return Net(run, first=nn.Conv2d(3, 8, 3), norm=norm, last=nn.Sequential(nn.Linear(8, 9), nn.Linear(9, 2)))
+    return Run(run, first=nn.Conv2d(3, 8, 3), norm=norm, last=nn.Sequential(nn.Linear(8, 9), nn.Linear(9, 2)))
 
 
 def grouped_queries() -> nn.Module:
@@ -73,7 +61,7 @@ def grouped_queries() -> nn.Module:
         return net.out(y).mean(1)  # type: ignore[operator]
 
     maps = {"q": nn.Linear(3, 12), "k": nn.Linear(3, 6), "v": nn.Linear(3, 6)}
-    return Net(run, **maps, out=nn.Linear(12, 2))
+    return Run(run, **maps, out=nn.Linear(12, 2))
 
 
 def copies() -> nn.Module:
@@ -83,7 +71,7 @@ def copies() -> nn.Module:
         pooled = F.hardswish(net.first(x)).mean((2, 3))  # type: ignore[operator]
         return net.last(pooled.repeat(1, 2).repeat_interleave(2, 1))  # type: ignore[operator]
 
-    return Net(run, first=nn.Conv2d(3, 8, 3), last=nn.Linear(32, 3))
+    return Run(run, first=nn.Conv2d(3, 8, 3), last=nn.Linear(32, 3))
 
 
 def recurrent() -> nn.Module:
@@ -95,7 +83,7 @@ def recurrent() -> nn.Module:
             x = x + net.body(x)  # type: ignore[operator]
         return net.last(x.mean((2, 3)))  # type: ignore[operator]
 
-    return Net(
+    return Run(
         run, first=nn.Conv2d(3, 8, 3), body=nn.Conv2d(8, 8, 3, padding=1), last=nn.Sequential(nn.Linear(8, 2))
     )
 

@@ -13,6 +13,7 @@ from torch import nn
 from intertwine.cli import main
 from intertwine.recipes import (
     Setting,
+    connected,
     find_recipe,
     functional,
     godfrey,
@@ -23,6 +24,7 @@ from intertwine.recipes import (
     recipes,
     stitchings,
     symmetries,
+    transformers,
     worlds,
 )
 from intertwine.recipes.claims import Verdict
@@ -33,7 +35,7 @@ pytestmark = pytest.mark.usefixtures(
 
 FIGURES = """
     ifm-fig2a ifm-fig2b ifm-fig3a ifm-fig3b ifm-fig4 ifm-fig5a ifm-fig5b ifm-fig6 ifm-fig7 ifm-fig8 ifm-fig9
-    ifm-table2 ifm-training
+    ifm-table2 ifm-training ifm-connected
     symmetry-fig1 symmetry-fig2 symmetry-fig3 symmetry-fig4 symmetry-fig5 symmetry-fig6 symmetry-fig7
     symmetry-fig8 symmetry-fig9 symmetry-fig10 symmetry-fig11 symmetry-fig12 symmetry-fig13 symmetry-fig14
     symmetry-fig15 symmetry-fig16
@@ -160,7 +162,7 @@ def shared(tmp_path_factory):
     return {kind: tmp_path_factory.mktemp(kind) for kind in ("stitching", "merging")}
 
 
-@pytest.mark.parametrize("name", ["fig1", "fig14", "fig15"])
+@pytest.mark.parametrize("name", ["fig1", "fig13", "fig14", "fig15"])
 def test_every_stitching_figure(name, shared, capsys, monkeypatch):
     """Two nets give no interval, so that claims about means are not run; nothing is a finding by one pair."""
     for model in godfrey.SMALL:
@@ -170,6 +172,26 @@ def test_every_stitching_figure(name, shared, capsys, monkeypatch):
     monkeypatch.setitem(stitchings.TUNED, "quick", 1)
     found = reproduce(f"symmetry-{name}", shared["stitching"], capsys)
     assert any(c["verdict"] == "not run" for c in found["claims"]) or name in ("fig14", "fig7")
+    if name in ("fig13", "fig14"):  # one measurement for both
+        assert len(list((shared["stitching"] / "runs").glob("alphas-*.json"))) == 1
+
+
+def test_windows_of_text_and_the_character_after_each(tmp_path):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "tinyshakespeare.txt").write_text("abc" * 100)
+    (seen, after), (held, rest) = transformers.load_windows(Setting("cifar", tmp_path), 5, length=4)
+    assert seen.shape == (5, 4) and held.shape == (5, 4) and len(after) == len(rest) == 5
+    assert torch.equal((seen[:, -1] + 1) % 3, after) and torch.equal((held[:, -1] + 1) % 3, rest)
+
+
+def test_the_smallest_net_within_reach_whatever_the_setting_means():
+    """A larger beta keeps less, a larger share keeps more."""
+    from intertwine.merging.experiments import CurvePoint
+
+    shares = [CurvePoint(share, share, 0.9) for share in (0.9, 0.5, 0.7)]
+    betas = [CurvePoint(0.1, 0.9, 0.9), CurvePoint(0.3, 0.6, 0.88), CurvePoint(0.5, 0.2, 0.3)]
+    assert ifm.smallest_within(shares, 0.9).kept == 0.5 and ifm.smallest_within(betas, 0.9).setting == 0.3
+    assert ifm.smallest_within(betas[2:], 0.9) is None
 
 
 @pytest.mark.parametrize("name", ["ifm-fig2b", "ifm-fig3a", "ifm-fig3b", "ifm-fig5a"])
@@ -214,6 +236,31 @@ def test_six_trainings_and_how_near_their_features_come(tmp_path, capsys, monkey
     assert {row["epoch"] for row in found["rows"]} == {0, 1, 2} and len(found["rows"]) == 18
     assert all(0 <= row["dead"] <= row["features"] >= row["left"] > 0 for row in found["rows"])
     assert found["claims"][0]["verdict"] == "not reproduced" and found["claims"][0]["why"]
+
+
+def test_nets_that_parted_and_nets_that_never_were_one(tmp_path, capsys, monkeypatch):
+    """A net trained on twice stays nearer to natural than two that were trained apart."""
+    make_small(monkeypatch, "myrtle", width=2)
+    monkeypatch.setitem(connected.PARTED, "quick", (1,))
+    found = reproduce("ifm-connected", tmp_path, capsys)
+    parted, apart = found["rows"]
+    assert 0 < parted["defect, mean of layers"] < apart["defect, mean of layers"]
+
+
+def test_an_isomorphic_pair_is_natural_and_a_pair_off_the_line_is_not_asked():
+    def pairs_of(barrier, defect):
+        near = [connected.Pair(4, k, barrier, {"a": defect, "b": defect / 2}) for k in range(3)]
+        return {
+            4: near,
+            None: [connected.Pair(None, k, 50.0, {"a": 0.9 + k / 99, "b": 0.8}) for k in range(3)],
+        }
+
+    verdict = {
+        case: [claim.verdict for claim in connected.claims_of(pairs_of(*case), ["a", "b"])]
+        for case in ((0.5, 0.01), (0.5, 0.3), (9.0, 0.01))
+    }
+    assert verdict[0.5, 0.01] == [Verdict.AGREES, Verdict.AGREES]
+    assert verdict[0.5, 0.3][0] == Verdict.NOT_REPRODUCED and verdict[9.0, 0.01] == [Verdict.NOT_RUN]
 
 
 def test_a_preset_that_a_recipe_does_not_have(tmp_path, capsys):

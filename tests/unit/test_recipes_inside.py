@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from intertwine.cli import main
-from intertwine.inside import Dissection, Reading
+from intertwine.inside import Dissection, LayerReading
 from intertwine.recipes import dissected, dissection
 
 pytestmark = pytest.mark.usefixtures("one_thread", "no_browser")
@@ -43,9 +43,9 @@ def test_rotations_and_best_units(
 def made_up(own: float, turned: tuple[float, ...], units: int = 100) -> Dissection:
     """A dissection whose shares of interpretable units are these: in the own basis, and a draw each."""
 
-    def reading(share: float, alpha: float, draw: int) -> Reading:
+    def reading(share: float, alpha: float, draw: int) -> LayerReading:
         iou = np.where(np.arange(units) < round(share * units), 0.5, 0.0)
-        return Reading("at", "x", alpha, draw, iou, np.zeros(units, int), ("red",), ("colour",), 0.04)
+        return LayerReading("at", "x", alpha, draw, iou, np.zeros(units, int), ("red",), ("colour",), 0.04)
 
     turns = [reading(share, 1.0, draw) for draw, share in enumerate(turned)]
     return Dissection("d", 1, 0.995, 0.04, {"at": "trivial"}, (reading(own, 0.0, 0), *turns))

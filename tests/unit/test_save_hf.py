@@ -16,9 +16,10 @@ import intertwine
 from intertwine import Symmetry, trace
 from intertwine.errors import InputError, NotFound, WeightsError
 from intertwine.merging import Options, Planner, apply_merge
-from intertwine.merging.config_fields import config_key, narrowed_config
+from intertwine.merging.config_fields import ConfigNumbers, narrowed_config
 from intertwine.merging.limits import Limits, layer_key
 from intertwine.merging.sequential import fitted
+from intertwine.vision_shim import import_transformers
 from intertwine.zoo import Source, reloaded, resolve
 from intertwine.zoo.saving import CODE, save_model
 
@@ -92,7 +93,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         source = resolve(f"hf:{folder / 'in'}")
         symmetry = trace(source.model, source.example, source.kwargs)
         assert symmetry.proof.max_error < 1e-10
-        key = config_key(source.model, [a for a in symmetry.axes if a.mergeable])
+        key = ConfigNumbers(source.model, [a for a in symmetry.axes if a.mergeable]).key
         plan = planner_of(source, symmetry, uniform=key).at_share(0.7, "parameters")
         small = apply_merge(source.model, plan)
         save_model(small, source, folder / "out", {"method": plan.method})
@@ -257,6 +258,30 @@ def test_tokenizers_go_along(tmp_path: Path) -> None:
     source = resolve(f"hf:{tmp_path / 'in'}")
     out = save_model(source.model, source, tmp_path / "out")
     assert {"tokenizer.json", "vocab.txt", "special_tokens_map.json"} <= {p.name for p in out.iterdir()}
+
+
+def test_uniform_cuts_what_the_config_says(tmp_path: Path) -> None:
+    """The head of a classifier is as wide as the stream: it goes only where the rest is not enough."""
+    source = resolve("hf:distilbert?layers=1&vocabulary=40")
+    classifier: Any = import_transformers().DistilBertForSequenceClassification
+    model = classifier(source.model.config).eval()
+    symmetry = trace(model, source.example, prove=False)
+
+    def cut(share: float) -> dict[str, int]:
+        wanted: dict[str, Any] = {"target_params": share, "uniform": True, "method": "moments"}
+        return intertwine.merge(model, source.example, symmetry=symmetry, **wanted).plan.complexity
+
+    assert "pre_classifier" not in cut(0.9)
+    assert cut(0.7)["pre_classifier"] < 32
+
+
+def test_experts_keep_widths_that_the_grouped_product_takes(tmp_path: Path) -> None:
+    source = resolve("hf:mixtral?layers=1&vocabulary=40")
+    symmetry = trace(source.model, source.example, prove=False)
+    goal: dict[str, Any] = {"target_params": 0.9, "method": "magnitude"}
+    merged = intertwine.merge(source.model, source.example, symmetry=symmetry, **goal)
+    assert set(merged.plan.complexity.values()) <= {8, 16, 24, 32, 40}
+    save_model(merged.model, source, tmp_path / "out")  # loaded again, the library's own kernel runs
 
 
 def test_limits_hold() -> None:

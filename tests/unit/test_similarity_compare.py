@@ -14,7 +14,7 @@ from torch.nn import functional
 from intertwine import trace
 from intertwine.comparing import (
     MEASURES,
-    Moments,
+    StreamedMoments,
     collect,
     compare,
     functional_similarity,
@@ -251,7 +251,7 @@ def test_inputs_of_both_must_pair_up(images):
 
 
 def test_moments_refuse_what_does_not_belong_together():
-    a, b, c = Moments(), Moments(), Moments(pixels="pool")
+    a, b, c = StreamedMoments(), StreamedMoments(), StreamedMoments(pixels="pool")
     for moments, width in ((a, 3), (b, 4), (c, 3)):
         moments.update({"p": torch.randn(6, width)}, {"q": torch.randn(6, 2)})
     for other in (b, c):

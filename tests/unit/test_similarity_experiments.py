@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from intertwine.comparing.experiments import (
-    Network,
+    ObservedNetwork,
     embed,
     existence_proof,
     relate,
@@ -67,8 +67,10 @@ def test_relation_counts_trained_pairs_only():
     """Outputs drift with features: similarity falls as divergence grows; untrained pairs stand apart."""
     x, direction, head = _draw(0, 100, 8), _draw(1, 100, 8), _draw(2, 8, 3)
     steps = [0.0, 0.3, 0.7, 1.5, 3.0]
-    networks = [Network(f"t{s}", x + s * direction, (x + s * direction) @ head) for s in steps]
-    networks += [Network(f"r{s}", _draw(5 + s, 100, 8), torch.zeros(100, 3), trained=False) for s in range(2)]
+    networks = [ObservedNetwork(f"t{s}", x + s * direction, (x + s * direction) @ head) for s in steps]
+    networks += [
+        ObservedNetwork(f"r{s}", _draw(5 + s, 100, 8), torch.zeros(100, 3), trained=False) for s in range(2)
+    ]
     relation = relate(networks)
     assert len(relation.pairs) == 11
     assert relation.rho_jsd < -0.8 and relation.rho_spearman > 0.8
@@ -85,7 +87,7 @@ def test_relation_counts_trained_pairs_only():
 
 def test_training_path_ends_at_itself():
     x, noise = _draw(0, 60, 4), _draw(1, 60, 4)
-    checkpoints = {e: Network(str(e), x + noise * (4 - e), x + noise * (4 - e)) for e in (0, 2, 4)}
+    checkpoints = {e: ObservedNetwork(str(e), x + noise * (4 - e), x + noise * (4 - e)) for e in (0, 2, 4)}
     path = training_path("lr 0.1", checkpoints)
     assert [p.epoch for p in path] == [0, 2, 4]
     assert path[-1].similarity == pytest.approx(1) and path[-1].jsd == pytest.approx(0, abs=1e-12)
@@ -144,7 +146,7 @@ def test_a_training_path_ends_at_its_own_form_and_a_high_rate_goes_further():
         optimizer, kept = torch.optim.SGD(net.parameters(), lr=rate, momentum=0.9), {}
         for epoch in range(4):
             with torch.no_grad():
-                kept[epoch] = Network(f"epoch {epoch}", net[:2](x[:80]), net(x[:80]))
+                kept[epoch] = ObservedNetwork(f"epoch {epoch}", net[:2](x[:80]), net(x[:80]))
             for chosen in torch.arange(300).split(64):
                 optimizer.zero_grad()
                 nn.functional.cross_entropy(net(x[chosen]), y[chosen]).backward()
@@ -158,4 +160,4 @@ def test_a_training_path_ends_at_its_own_form_and_a_high_rate_goes_further():
     assert fast[0].similarity < slow[0].similarity
     assert fast[0].jsd > fast[2].jsd
     with pytest.raises(InputError, match="at least two checkpoints"):
-        training_path("one", {0: Network("one", x, x)})
+        training_path("one", {0: ObservedNetwork("one", x, x)})

@@ -17,18 +17,25 @@ from intertwine.errors import DataError, InputError, NotFound, Unsupported
 from intertwine.stitching import Training, parse_kind, stitch, stitch_slopes, stitched_model
 from intertwine.stitching import fit as fitting
 from intertwine.stitching.augment import augment
-from intertwine.stitching.cache import Store, record
+from intertwine.stitching.cache import TensorStore, record
 from intertwine.stitching.fit import SOURCE_BATCH, Held, choose_alpha, evaluate, fit, polish_scales
 from intertwine.stitching.junctions import find_junctions
 from intertwine.stitching.maps import BirkhoffMap, SoftSortMap, place, resize, sinkhorn
-from intertwine.stitching.start import Moments, closed_form, lasso, least_squares, reduced_rank, sparsity
+from intertwine.stitching.start import (
+    StitchMoments,
+    closed_form,
+    lasso,
+    least_squares,
+    reduced_rank,
+    sparsity,
+)
 from intertwine.symmetry.surgery import Surgeon
 
 RELU = Group(permutation=True, positive=1)
 
 
-def _moments(x: Tensor, y: Tensor) -> Moments:
-    found = Moments(x.shape[1], y.shape[1])
+def _moments(x: Tensor, y: Tensor) -> StitchMoments:
+    found = StitchMoments(x.shape[1], y.shape[1])
     found.add(x, y)
     return found
 
@@ -180,7 +187,7 @@ def _exactness(skip: str) -> dict[bool, list[float]]:
     sides = [Surgeon(net, (x,)) for net in (a, b)]
     junctions = find_junctions(*sides, "all", skip=skip)
     errors: dict[bool, list[float]] = {False: [], True: []}
-    with Store() as store:
+    with TensorStore() as store:
         kept = record(*sides, junctions, x, expected.argmax(1), store)
         for k, junction in enumerate(junctions):
             matrix = closed_form(parse_kind("group"), kept.moments[k], junction.group)
@@ -296,11 +303,11 @@ def test_the_stitched_module_is_what_was_evaluated_and_trains_only_the_stitch(pa
     assert [n for n, p in model.named_parameters() if p.requires_grad] == ["stitch.channels.weight"]
 
 
-def _held(pair) -> tuple[Held, Moments]:
+def _held(pair) -> tuple[Held, StitchMoments]:
     a, b, train, _ = pair
     sides = [Surgeon(net, (train[0][:50],)) for net in (a, b)]
     (junction,) = find_junctions(*sides, "4")
-    kept = record(*sides, [junction], *train, Store())
+    kept = record(*sides, [junction], *train, TensorStore())
     held = Held(junction, sides[1].suffix(junction.b), kept.values[0], kept.labels, torch.device("cpu"))
     return held, kept.moments[0]
 
@@ -334,7 +341,7 @@ def test_a_cache_on_disk_gives_the_same(pair, tmp_path):
     inside = stitch(a, b, train, test, **options)
     outside = stitch(a, b, train, test, memory=1000, **options)
     assert torch.equal(inside["1", "full"].matrix, outside["1", "full"].matrix)
-    with Store(memory=10, folder=tmp_path) as store:
+    with TensorStore(memory=10, folder=tmp_path) as store:
         store.empty((10, 10), torch.float32)
         assert store.on_disk == 400 and any(tmp_path.iterdir())
     assert not any(tmp_path.iterdir())

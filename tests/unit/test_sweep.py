@@ -20,7 +20,7 @@ from intertwine.errors import InputError
 from intertwine.sweeping import Sweep, Task, parse_seeds, parse_sweep, read_table, run_sweep, task_kind
 from intertwine.sweeping.plan import cut, plan_sweep
 from intertwine.sweeping.spec import ComparePart, TrainPart
-from intertwine.sweeping.store import Store
+from intertwine.sweeping.store import ResultStore
 from intertwine.sweeping.task import run_task
 from intertwine.training import load_splits
 from intertwine.training.models import build_model
@@ -205,7 +205,7 @@ def test_other_kinds_can_join(tmp_path: Path) -> None:
 
     task = Task.of("double", {"x": 4})
     assert not run_task(task, str(tmp_path)).error
-    assert Store(tmp_path).rows(task) == [{"quantity": "double", "value": 8.0}]
+    assert ResultStore(tmp_path).rows(task) == [{"quantity": "double", "value": 8.0}]
     with pytest.raises(InputError, match="exists already"):
         task_kind("double", version=2)(double)
     with pytest.raises(InputError, match="no task kind"):
@@ -269,7 +269,7 @@ def test_a_result_that_is_none_is_computed_again(damage: str, folder: Path, tmp_
         path.write_text(json.dumps({**content, **spoilt}))
     else:
         path.write_text(damage)
-    assert not Store(out).is_done(task)
+    assert not ResultStore(out).is_done(task)
     if damage not in ("folder", "pipe"):
         run_task(task, str(out))
         assert json.loads(path.read_text()) == content
@@ -281,12 +281,12 @@ def test_an_emptied_model_is_not_a_finished_run(folder: Path, tmp_path: Path) ->
     weights = out / "results" / task.key / "run" / "model.safetensors"
     good = weights.read_bytes()
     weights.write_bytes(b"")
-    assert not Store(out).is_done(task) and run_sweep(sweep, out, jobs=1).ran == 1
+    assert not ResultStore(out).is_done(task) and run_sweep(sweep, out, jobs=1).ran == 1
     assert weights.read_bytes() == good
     weights.write_bytes(good[:-4] + bytes(4))  # the same size, other numbers: who reads them says so
-    assert Store(out).is_done(task)
+    assert ResultStore(out).is_done(task)
     with pytest.raises(InputError, match="is not what train mlp seed 0 wrote"):
-        Store(out).need(task).file("run/model.safetensors")
+        ResultStore(out).need(task).file("run/model.safetensors")
 
 
 def test_bad_input_writes_nothing_and_exits_2(folder: Path, tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_many_seeds_hash_recipe_and_data_once(folder: Path, monkeypatch: pytest.
 def test_two_sweeps_share_a_folder(folder: Path, tmp_path: Path) -> None:
     """A task that another process holds is waited for, and its result is used."""
     out, sweep = copied(folder, tmp_path), parse_sweep(TEXT, folder=folder)
-    task, store = plan_sweep(sweep)[0][0], Store(out)
+    task, store = plan_sweep(sweep)[0][0], ResultStore(out)
     kept = (store.folder(task) / "result.json").read_bytes()
     (store.folder(task) / "result.json").unlink()
     reports: list[Any] = []

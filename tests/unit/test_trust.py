@@ -163,7 +163,14 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
 SLOW = "epochs: 400\nbatch: 64\noptimizer: {learning_rate: 0.01}\n"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 143),
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.nightly),
+    ],
+)
 def test_signals_save_the_state_of_training(number: signal.Signals, code: int, tmp_path: Path) -> None:
     (tmp_path / "slow.yml").write_text(SLOW)
     argv = [sys.executable, "-m", "intertwine", "train", "mlp", "--data", "digits", "--threads", "1"]

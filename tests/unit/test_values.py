@@ -71,6 +71,27 @@ def test_a_model_is_like_itself_under_the_group_at_every_value(make: type[nn.Mod
     assert np.diag(other.values["auto"]).min() < 0.99  # the control: other weights are not alike
 
 
+def test_what_is_made_from_sizes_alone_is_no_value_of_the_inputs() -> None:
+    """A mask of zeros and ones has two rows, as the example has, and none for each of other inputs."""
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.out = nn.Linear(5, 8), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            mask = x.new_zeros(2, 6)
+            mask[:1, 2:] = 1
+            return self.out(torch.relu(self.inner(x)) + mask.sum(0)[None, :, None])
+
+    torch.manual_seed(0)
+    model = Masked().double().eval()
+    symmetry = trace(model, tokens(2))
+    result = compare(model, act(model, symmetry.sample(0)), tokens(), "auto", at="all", symmetry=symmetry)
+    assert [name.split(".")[0] for name in result.layers_a] == ["inner", "relu", "add", "out"]
+    assert np.diag(result.values["auto"]) == pytest.approx(1, abs=1e-6)
+
+
 def test_the_token_mixing_net_has_its_channels_on_two_dimensions() -> None:
     values = trace(Mixing(), tokens(3).float()).values
     assert {n: v.channels for n, v in values.items()} == {

@@ -15,7 +15,7 @@ from torch import nn
 
 import intertwine
 from intertwine.cli import main
-from intertwine.cli.program import build_parser, commands
+from intertwine.cli.parser import build_parser, commands
 from intertwine.errors import InputError, MissingExtra
 from intertwine.exploring.exploration import _Search
 from intertwine.merging.registry import all_parameters

@@ -7,31 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 import intertwine
 from intertwine.errors import DataError
-
-
-class Reader(nn.Module):
-    """Classifies sequences of tokens, with a real number for each and a mask if they are given."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.extra = nn.Embedding(11, 6), nn.Parameter(torch.randn(1, 6))
-        self.one, self.act, self.two = nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 3)
-
-    def forward(
-        self, ids: Tensor, weight: Tensor | None = None, attention_mask: Tensor | None = None
-    ) -> Tensor:
-        x = self.embed(ids)
-        if weight is not None:
-            x = x + weight[..., None] @ self.extra
-        hidden = self.act(self.one(x))
-        if attention_mask is not None:
-            hidden = hidden * attention_mask[..., None]
-        out: Tensor = self.two(hidden.mean(1))
-        return out
+from token_reader import Reader
 
 
 def reader(seed: int) -> Reader:

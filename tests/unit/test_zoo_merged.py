@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import intertwine
 from intertwine.cli import main
-from intertwine.cli.program import build_parser
+from intertwine.cli.parser import build_parser
 from intertwine.errors import InputError, ModelError, WeightsError
 from intertwine.terminal.outputs import OUTPUTS, kind_of
 from intertwine.zoo import checkpoint, load_weights, resolve
@@ -46,6 +46,21 @@ def test_code_runs_only_when_allowed(tmp_path, capsys):
     with pytest.raises(InputError, match="running the Python code"):
         intertwine.load(out)
     assert intertwine.load(out, run_code=True)(torch.zeros(1, 4)).shape == (1, 3)
+    capsys.readouterr()
+    assert main(["inspect", str(out)]) == 2 and "--run-code" in capsys.readouterr().err
+    assert main(["inspect", str(out), "--run-code", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["axes"][0]["size"] < 16
+    again = ["merge", str(out), "--run-code", "--target-params", "0.9", "-o", str(tmp_path / "smaller")]
+    assert main(again) == 2 and "merged model already" in capsys.readouterr().err
+
+
+def test_a_recipe_that_names_itself(tmp_path):
+    out = tmp_path / "small"
+    assert main(["merge", "zoo:mlp", "--target-params", "0.5", "-o", str(out)]) == 0
+    recipe = json.loads((out / "recipe.json").read_text())
+    (out / "recipe.json").write_text(json.dumps({**recipe, "source": str(out)}))
+    with pytest.raises(WeightsError, match="made of a merged model"):
+        intertwine.load(out)
 
 
 def test_a_folder_that_is_none(tmp_path):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from intertwine.agents.comparing import AgentComparison, Panel, compare
 from intertwine.agents.page import write_page
 from intertwine.agents.pairs import PolicyPair, compare_policies
-from intertwine.agents.ppo import Settings, train_agent
+from intertwine.agents.ppo import PPOSettings, train_agent
 from intertwine.agents.rollouts import Episodes, play
 from intertwine.agents.snapshots import Snapshot, load_agent, read_zoo
 from intertwine.agents.training import Trained, train
@@ -20,9 +20,9 @@ from intertwine.agents.training import Trained, train
 __all__ = [
     "AgentComparison",
     "Episodes",
+    "PPOSettings",
     "Panel",
     "PolicyPair",
-    "Settings",
     "Snapshot",
     "Trained",
     "compare",

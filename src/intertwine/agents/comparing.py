@@ -23,7 +23,7 @@ from intertwine.comparing.trend import Trend, fit_trend, mean_rho
 from intertwine.errors import DataError, InputError, Unsupported
 from intertwine.progress import Progress
 from intertwine.sweeping.run import run_tasks
-from intertwine.sweeping.store import Store
+from intertwine.sweeping.store import ResultStore
 from intertwine.sweeping.task import Task
 
 Against = Literal["jsd", "spearman"]
@@ -172,7 +172,7 @@ def compare(
         raise InputError(f"{states} states of {episodes} episodes", do="take at least 4 states of 1 episode")
     for name in tests:
         make_environment(name).close()
-    folder, store = Path(zoo), Store(Path(zoo))
+    folder, store = Path(zoo), ResultStore(Path(zoo))
     kinds = {kind: list(found) for kind, found in groupby(_chosen(folder, bottleneck, trained), _kind)}
     options = {"states": states, "episodes": episodes, "seed": seed}
     plan: list[tuple[str, list[Snapshot], list[Task], Task]] = []
@@ -221,7 +221,7 @@ def _task(kind: str, folder: Path, agents: list[Snapshot], inputs: dict[str, Any
     return Task.of(kind, {**inputs, "files": files}, label=label)
 
 
-def _panel(store: Store, test: str, agents: list[Snapshot], rollouts: list[Task], pairs: Task) -> Panel:
+def _panel(store: ResultStore, test: str, agents: list[Snapshot], rollouts: list[Task], pairs: Task) -> Panel:
     rewards = {row["file"]: row["reward"] for task in rollouts for row in read_found(store, task)}
     return Panel(
         agents[0].environment, test, agents[0].bottleneck, tuple(agents),

@@ -31,7 +31,7 @@ Listener = Callable[[int, int], None]  # (steps done, of how many)
 
 
 @dataclass(frozen=True)
-class Settings:
+class PPOSettings:
     """How an agent is trained; the defaults are usual for this network in MiniGrid.
 
     steps: in all environments together, rounded up to whole rollouts of worlds x horizon. stages: how many
@@ -69,7 +69,7 @@ class Settings:
     def ends(self) -> list[int]:
         """The steps at which snapshots are taken; 0 is the untrained agent.
 
-        >>> Settings(steps=10_000, stages=2).ends
+        >>> PPOSettings(steps=10_000, stages=2).ends
         [0, 6144, 10240]
         """
         edges = [-(-self.rollouts * k // self.stages) for k in range(self.stages + 1)]
@@ -82,11 +82,11 @@ def train_agent(
     folder: Path,
     *,
     bottleneck: int | None = None,
-    settings: Settings | None = None,
+    settings: PPOSettings | None = None,
     listener: Listener | None = None,
 ) -> list[Snapshot]:
     """Train one agent in `folder` and return its snapshots; the same call goes on with a killed training."""
-    settings = settings or Settings()
+    settings = settings or PPOSettings()
     actions = count_actions(environment)  # an environment that does not exist is told before anything else
     identity = {"environment": environment, "seed": seed, "bottleneck": bottleneck, **asdict(settings)}
     with locked(folder), _own_random_state():
@@ -122,7 +122,7 @@ def network_of(policy: Any, like: ActorCritic) -> ActorCritic:
     return net
 
 
-def _learner(environment: str, net: ActorCritic, settings: Settings) -> Any:
+def _learner(environment: str, net: ActorCritic, settings: PPOSettings) -> Any:
     """PPO whose policy has the layers of `net`."""
     try:
         from stable_baselines3 import PPO

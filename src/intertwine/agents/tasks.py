@@ -12,11 +12,11 @@ import numpy as np
 from torch import Tensor
 
 from intertwine.agents.pairs import compare_policies
-from intertwine.agents.ppo import Settings, train_agent
+from intertwine.agents.ppo import PPOSettings, train_agent
 from intertwine.agents.rollouts import play
 from intertwine.agents.snapshots import load_agent, read_snapshot
 from intertwine.files import read_json, write_bytes, write_tensors
-from intertwine.sweeping.store import Store
+from intertwine.sweeping.store import ResultStore
 from intertwine.sweeping.task import Need, Row, Task, task_kind
 from intertwine.zoo import read_weights
 
@@ -30,7 +30,7 @@ def _keep(folder: Path, found: list[dict[str, Any]]) -> list[Row]:
     return []
 
 
-def read_found(store: Store, task: Task) -> list[dict[str, Any]]:
+def read_found(store: ResultStore, task: Task) -> list[dict[str, Any]]:
     """What a finished task of these kinds found."""
     found: list[dict[str, Any]] = read_json(store.need(task).file(_FOUND))
     return found
@@ -41,7 +41,7 @@ def agent_task(inputs: Inputs, needs: Sequence[Need], folder: Path) -> list[Row]
     """Train one agent; goes on where a killed worker left it."""
     found = train_agent(
         inputs["environment"], inputs["seed"], folder / RUN, bottleneck=inputs["bottleneck"],
-        settings=Settings(**inputs["settings"]),
+        settings=PPOSettings(**inputs["settings"]),
     )  # fmt: skip
     return _keep(folder, [asdict(snapshot) for snapshot in found])
 

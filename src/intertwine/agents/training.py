@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from intertwine.agents.environments import count_actions
-from intertwine.agents.ppo import Settings
+from intertwine.agents.ppo import PPOSettings
 from intertwine.agents.snapshots import Snapshot, snapshot_name
 from intertwine.agents.tasks import RUN, read_found
 from intertwine.errors import InputError
 from intertwine.files import replacing
 from intertwine.progress import Progress
 from intertwine.sweeping.run import run_tasks
-from intertwine.sweeping.store import Store
+from intertwine.sweeping.store import ResultStore
 from intertwine.sweeping.task import Task
 from intertwine.training.state import claim, locked
 
@@ -40,7 +40,7 @@ def train(
     zoo: str | Path,
     *,
     bottleneck: int | None = None,
-    settings: Settings | None = None,
+    settings: PPOSettings | None = None,
     backend: str = "joblib",
     jobs: int | None = None,
     progress: Progress | None = None,
@@ -49,7 +49,7 @@ def train(
 
     The same call goes on after an interruption; other environments, seeds and bottlenecks may share a zoo.
     """
-    settings, zoo = settings or Settings(), Path(zoo)
+    settings, zoo = settings or PPOSettings(), Path(zoo)
     if not seeds:
         raise InputError("no seeds", do="give at least one")
     if bottleneck is not None and bottleneck < 1:
@@ -73,7 +73,7 @@ def train(
     # Agents of one kind in a zoo are trained alike; other settings need another zoo.
     with locked(zoo / kind):
         claim(zoo / kind, {"environment": environment, "bottleneck": bottleneck, **asdict(settings)})
-    store = Store(zoo)
+    store = ResultStore(zoo)
     tally = run_tasks([tasks], store, backend=backend, jobs=jobs, progress=progress)
     found: list[Snapshot] = []
     for task in (task for task in tasks if store.is_done(task)):

@@ -45,12 +45,12 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
 
 def run_train(args: argparse.Namespace) -> int | None:
     """Train what is not trained yet; exit code 1 if a seed failed."""
-    from intertwine.agents import Settings, train
+    from intertwine.agents import PPOSettings, train
     from intertwine.sweeping import parse_seeds
     from intertwine.terminal.output import print_json, print_table, say
 
     given = {name: getattr(args, name) for name in ("steps", "stages", "learning_rate", "episodes")}
-    settings = Settings(**{name: value for name, value in given.items() if value is not None})
+    settings = PPOSettings(**{name: value for name, value in given.items() if value is not None})
     with progress_notes() as progress:
         done = train(
             args.env, parse_seeds(args.seeds), args.zoo_out, bottleneck=args.bottleneck, settings=settings,

@@ -69,12 +69,15 @@ def run(args: argparse.Namespace) -> int | None:
     from intertwine.terminal.output import say
     from intertwine.terminal.showing import bar, show
     from intertwine.zoo import save_model
+    from intertwine.zoo.saving import assert_savable
 
     if args.out and not _is_file(args.out):
         assert_folder_replaceable(args.out, why_not_replace)
     if args.head_data and (args.how != "zip" or args.heads == "one"):
         raise InputError("--head-data is of networks that keep their outputs", do="use --how zip")
     sources, names = load_several(args)
+    if args.out and not _is_file(args.out):
+        assert_savable(sources[0])
     base = load_side(args, args.models[0], args.base).model if args.base else None
     data = _measured_on(args)
     train = _train_data(args)

@@ -39,7 +39,7 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print the script."""
-    from intertwine.cli.program import build_parser
+    from intertwine.cli.parser import build_parser
 
     parser = build_parser()
     if args.shell == "fish":
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _bash(parser: argparse.ArgumentParser) -> str:
-    from intertwine.cli.program import commands
+    from intertwine.cli.parser import commands
 
     cases: list[str] = []
     groups: dict[str, list[str]] = {}
@@ -76,7 +76,7 @@ def _fish(parser: argparse.ArgumentParser) -> Iterator[str]:
         if isinstance(action, argparse._SubParsersAction):
             for choice in action._choices_actions:
                 yield _fish_line("__fish_use_subcommand", f"-f -a {choice.dest}", choice.help)
-    from intertwine.cli.program import commands
+    from intertwine.cli.parser import commands
 
     for words, each in commands(parser).items():
         seen = " ; and ".join(f"__fish_seen_subcommand_from {word}" for word in words)

@@ -53,10 +53,10 @@ def run_train(args: argparse.Namespace) -> int | None:
     from intertwine.sweeping import parse_seeds, run_sweep
     from intertwine.sweeping.kinds import WEIGHTS
     from intertwine.sweeping.plan import plan_sweep
-    from intertwine.sweeping.store import Store
+    from intertwine.sweeping.store import ResultStore
 
     sweep = _sweep(args)
-    store, folder = Store(Path(args.out)), Path(args.out)
+    store, folder = ResultStore(Path(args.out)), Path(args.out)
     short = args.model.rpartition(":")[2]
     names = [f"{short}-seed{seed}.safetensors" for seed in parse_seeds(args.seeds)]
     store.assert_ours(*names)

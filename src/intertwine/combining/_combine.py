@@ -232,7 +232,7 @@ class _Run:
         if not fold and (fold is False or symmetry is not None or self.train is None or not matched):
             return
         self._need_inputs("folding")
-        self.folded = Folded(self.models, arguments(cut(self.train, 2)), fold)
+        self.folded = Folded(self.models, self.train, fold)
         self.folding, self.models = self.folded.folding, self.folded.models
         self.moved = list(self.models)
 
@@ -331,7 +331,7 @@ class _Run:
         else:
             self.model = solved(
                 self.moved, self.model, self.shares, self.train, ridge=ridge, seed=seed,
-                progress=self.progress,
+                progress=self.progress, traced=self.folded.claimed.traced if self.folded else None,
             )  # fmt: skip
 
     def calibrate(self) -> None:
@@ -374,7 +374,8 @@ class _Run:
 
     def _symmetry(self) -> Symmetry:
         self.say("symmetries")
-        return (self.folded or Folded(self.models, arguments(cut(self.train, 2)), False)).symmetry()
+        self.folded = self.folded or Folded(self.models, self.train, False)
+        return self.folded.symmetry()
 
     def _need_images(self, what: str) -> None:
         if not isinstance(self.train, torch.Tensor) or self.train.dim() != 4:

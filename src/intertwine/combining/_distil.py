@@ -91,8 +91,11 @@ def distilled(
     for parameter in student.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
     generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(count_rows(inputs), generator=generator)
-    held, learned = order[: len(order) // LEFT_OUT], order[len(order) // LEFT_OUT :]
+    count = count_rows(inputs)
+    # Neighbours stay together: where mirror images serve too, each lies beside its image.
+    pairs = 2 * torch.randperm((count + 1) // 2, generator=generator)
+    order = torch.stack([pairs, pairs + 1], 1).flatten()
+    held, learned = order[order < count].tensor_split([count // (2 * LEFT_OUT) * 2])
     optimizer = torch.optim.Adam(student.parameters(), lr=learning_rate)
     once = math.ceil(len(learned) / BATCH)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_rate, once, max(1, epochs * once)))

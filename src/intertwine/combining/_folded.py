@@ -16,12 +16,15 @@ import torch
 from torch import nn
 
 from intertwine.combining._distil import scores_of
+from intertwine.combining._layerwise import batch_graph
+from intertwine.combining._lockstep import cut
+from intertwine.data.batches import arguments
 from intertwine.errors import Unsupported
 from intertwine.graph.example import Example
-from intertwine.graph.export import eval_copy, export
+from intertwine.graph.export import eval_copy
 from intertwine.merging.folding import Folding, find_folding
 from intertwine.merging.shrink import named_tensors
-from intertwine.symmetry import Symmetry, trace
+from intertwine.symmetry import Symmetry
 from intertwine.symmetry.tracing import proved
 
 SAME = 1e-3  # of the largest output: what may differ between plain norms and the norms that were given
@@ -30,29 +33,29 @@ SAME = 1e-3  # of the largest output: what may differ between plain norms and th
 class Folded:
     """How networks fold, and the folded ones; with fold=None, all as they are where one does not fold.
 
-    call: the arguments of one call. The first network's graph is kept for its symmetry, if it stays as it is.
+    claimed: what the rules say of the first of them, on the graph of a whole batch: all walks over the inputs
+    run on that one graph. call: the arguments of one call, on which is proved what is claimed.
     """
 
-    def __init__(self, models: Sequence[nn.Module], call: tuple[Any, Any], fold: bool | None) -> None:
-        self.models, self.call = list(models), call
+    def __init__(
+        self, models: Sequence[nn.Module], inputs: Any, fold: bool | None, call: tuple[Any, Any] | None = None
+    ) -> None:
+        self.models, (args, kwargs) = list(models), call or arguments(cut(inputs, 2))
+        self.example = Example.of(args, kwargs)
         self.folding: Folding | None = None
-        self._claimed: Symmetry | None = None
+        self.claimed = Symmetry(batch_graph(models[0], inputs))
         if fold is False:
             return
-        claimed = Symmetry(export(models[0], *call))
         with suppress(*(() if fold else (Unsupported,))):
-            known = [claimed, *[None] * (len(models) - 1)]
-            found = [find_folding(m, *call, c) for m, c in zip(models, known, strict=True)]
+            known = [self.claimed, *[None] * (len(models) - 1)]
+            found = [find_folding(m, args, kwargs, c) for m, c in zip(models, known, strict=True)]
             if fold or len({repr(folding) for folding, _ in found}) == 1:
                 self.folding, self.models = found[0][0], [model for _, model in found]
-                return
-        self._claimed = claimed
+                self.claimed = Symmetry(batch_graph(self.models[0], inputs))
 
     def symmetry(self) -> Symmetry:
         """The proved symmetry of the first network, folded or not."""
-        if self._claimed is None:
-            return trace(self.models[0], *self.call)
-        return proved(self.models[0], self._claimed, Example.of(*self.call))
+        return proved(self.models[0], self.claimed, self.example)
 
 
 @torch.no_grad()

@@ -22,12 +22,13 @@ from intertwine.aligning._repair import Repair
 from intertwine.checks import checked
 from intertwine.combining._by_loss import STEPS, learn_elements
 from intertwine.combining._folded import Folded
-from intertwine.combining._layerwise import batch_graph, solved
+from intertwine.combining._layerwise import solved
 from intertwine.combining._together import By as AllBy
 from intertwine.combining._together import align_all
 from intertwine.comparing.collecting import Runner
 from intertwine.data.batches import Batches, arguments
 from intertwine.errors import InputError
+from intertwine.graph.export import Traced
 from intertwine.merging.repair import norms_of
 from intertwine.orbit.same_graph import assert_same_ops, exported
 from intertwine.progress import Progress, counted
@@ -131,14 +132,17 @@ class _Path:
         if not norms_of(self.models[0]):
             repairs.remove("reset")
         self._count(1 + len(repairs))
-        folded = Folded(self.models, self.call, fold)
-        models = folded.models
-        self._walk("none", models, "none")
         inputs = Batches(self.train, limit=None).whole()[0]
+        folded = Folded(self.models, inputs, fold, self.call)
+        models = folded.models
+        self.runner = Runner(models[0], symmetry=folded.claimed)
+        self._walk("none", models, "none")
         symmetry = symmetry if folded.folding is None else None
         moved = align_models(models, inputs, by, symmetry or folded.symmetry(), seed=seed)
         for repair in repairs:
-            mixer = SolvedMixer(moved, inputs, seed) if repair == "least-squares" else None
+            mixer = (
+                SolvedMixer(moved, inputs, folded.claimed.traced, seed) if repair == "least-squares" else None
+            )
             self._walk("aligned" if repair == "none" else repair, moved, repair, mixer)
 
     def _count(self, curves: int) -> None:
@@ -156,8 +160,6 @@ class _Path:
             )
         )  # fmt: skip
         middle = mixer.mixed([0.5, 0.5, *[0.0] * (len(models) - 2)])
-        if models[0] is not self.runner.model:  # norms were folded
-            self.runner = Runner(models[0])
         self.layers[way] = check_llfc(
             models[0], models[1], self.train, middle=middle, limit=_LLFC_INPUTS, runner=self.runner
         )
@@ -166,9 +168,9 @@ class _Path:
 class SolvedMixer(Mixer):
     """Networks along the line whose layers are solved for (`_layerwise`); the ends are the models."""
 
-    def __init__(self, models: Sequence[nn.Module], inputs: Any, seed: int) -> None:
+    def __init__(self, models: Sequence[nn.Module], inputs: Any, traced: Traced, seed: int) -> None:
         super().__init__(models, "none", inputs)
-        self.seed, self.traced = seed, batch_graph(models[0], inputs)
+        self.seed, self.traced = seed, traced
 
     def mixed(self, shares: Sequence[float]) -> nn.Module:
         """sum_k shares_k theta_k, then layer by layer."""

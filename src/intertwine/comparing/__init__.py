@@ -5,7 +5,7 @@ from intertwine.comparing.comparison import Comparison, compare
 from intertwine.comparing.function import FunctionalSimilarity, functional_similarity
 from intertwine.comparing.measures import MEASURES, Measure, add_measure, measure, measure_for, similarity
 from intertwine.comparing.statistics import input_interval, permutation_null, seed_interval
-from intertwine.comparing.stream import Moments
+from intertwine.comparing.stream import StreamedMoments
 
 __all__ = [
     "MEASURES",
@@ -13,7 +13,7 @@ __all__ = [
     "Features",
     "FunctionalSimilarity",
     "Measure",
-    "Moments",
+    "StreamedMoments",
     "add_measure",
     "collect",
     "compare",

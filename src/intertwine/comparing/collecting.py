@@ -22,7 +22,7 @@ from intertwine.errors import DataError, ModelError, NotFound
 from intertwine.graph.export import export
 from intertwine.graph.record import Recorder
 from intertwine.symmetry import Symmetry
-from intertwine.symmetry.values import Value
+from intertwine.symmetry.values import GraphValue
 
 At = Literal["layers", "all"] | str | Sequence[str]
 WIDEST = 4096  # channels on several dimensions are read as one dimension up to here
@@ -94,7 +94,7 @@ class Runner:
         first = next(self.model.parameters(), None)
         return None if first is None else first.device
 
-    def wanted(self, inputs: Any) -> list[Value]:
+    def wanted(self, inputs: Any) -> list[GraphValue]:
         """The values that `at` selects, in the order in which the network computes them."""
         return select(self._graph(inputs)[0].values.by_input, self.at)
 
@@ -155,7 +155,7 @@ def collect(model: nn.Module, data: Any, at: At = "layers", *, limit: int | None
     return Features(layers, torch.cat(outputs), torch.cat(labels) if labels else None)
 
 
-def select(values: Sequence[Value], at: At) -> list[Value]:
+def select(values: Sequence[GraphValue], at: At) -> list[GraphValue]:
     """The values that `at` names; NotFound, with the nearest names, when a name or pattern matches
     nothing."""
     if at == "all":

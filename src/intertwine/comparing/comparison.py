@@ -25,7 +25,7 @@ from intertwine.comparing.function import FunctionalSimilarity, Kind, Outputs
 from intertwine.comparing.kernels import TILE
 from intertwine.comparing.measures import Measure, find_measure, measure_for
 from intertwine.comparing.statistics import Interval, half_sample_interval
-from intertwine.comparing.stream import Moments
+from intertwine.comparing.stream import StreamedMoments
 from intertwine.data.batches import Batches
 from intertwine.errors import DataError, InputError, NotFound
 from intertwine.ir.groups import Group
@@ -280,7 +280,9 @@ def _stream(
     return outputs
 
 
-def _update_parts(parts: list[Moments], number: int, a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+def _update_parts(
+    parts: list[StreamedMoments], number: int, a: dict[str, Tensor], b: dict[str, Tensor]
+) -> None:
     """Deal pieces of each batch out to the parts; the first batches reach all parts, so little data does."""
     count = len(next(iter(a.values())))
     pieces = PARTS if number < 4 else 4
@@ -300,9 +302,9 @@ def _check_memory(a: dict[str, Tensor], b: dict[str, Tensor], copies: int, memor
         )
 
 
-def _moments(treatment: Pixels, streamed: list[_Planned], *, matched: bool = False) -> Moments:
+def _moments(treatment: Pixels, streamed: list[_Planned], *, matched: bool = False) -> StreamedMoments:
     mine = [p for p in streamed if p.pixels == treatment]
-    return Moments(
+    return StreamedMoments(
         pixels=treatment,
         precise=any(p.precise for p in mine),
         debiased=any(p.measure.debiased for p in mine),
@@ -310,14 +312,14 @@ def _moments(treatment: Pixels, streamed: list[_Planned], *, matched: bool = Fal
     )
 
 
-def _read(item: _Planned, whole: Moments, grids: _Grids) -> None:
+def _read(item: _Planned, whole: StreamedMoments, grids: _Grids) -> None:
     """Values of one measure from the whole."""
     name = item.measure.name
     grids.inputs[name] = whole.images
     grids.fill(name, lambda p, q: item.measure.of_moments(whole.pair(p, q)))
 
 
-def _read_intervals(measures: list[Measure], parts: list[Moments], grids: _Grids) -> None:
+def _read_intervals(measures: list[Measure], parts: list[StreamedMoments], grids: _Grids) -> None:
     """Intervals of matched layers from random halves of the parts, which all measures share."""
     if grids.layers[0] != grids.layers[1] or len(parts) < 8:
         return

@@ -91,7 +91,7 @@ def similarity_matrix(features: Mapping[str, Tensor], measure: str = "cka") -> n
 
 
 @dataclass(frozen=True)
-class Network:
+class ObservedNetwork:
     """What the relation between representation and function needs to know of one network on common inputs."""
 
     name: str
@@ -125,7 +125,7 @@ class Relation:
     rho_spearman: float | None
 
 
-def relate(networks: Sequence[Network], measure: str = "cka") -> Relation:
+def relate(networks: Sequence[ObservedNetwork], measure: str = "cka") -> Relation:
     """Section 3.3: every pair of networks of one kind, trained with trained and untrained with untrained."""
     pairs = []
     for a, b in itertools.combinations(networks, 2):
@@ -165,7 +165,9 @@ class PathPoint:
     jsd: float
 
 
-def training_path(run: str, checkpoints: Mapping[int, Network], measure: str = "cka") -> list[PathPoint]:
+def training_path(
+    run: str, checkpoints: Mapping[int, ObservedNetwork], measure: str = "cka"
+) -> list[PathPoint]:
     """Section 3.4: every checkpoint (by epoch) against the last one, in features and in outputs."""
     if len(checkpoints) < 2:
         raise InputError("a training path needs at least two checkpoints")

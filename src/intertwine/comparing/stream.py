@@ -68,7 +68,7 @@ class _Block:
         ]
 
 
-class Moments:
+class StreamedMoments:
     """Moments of every layer of A with every layer of B: `update` for each batch, `a + b` for shards, `pair`
     to read.
 
@@ -78,7 +78,7 @@ class Moments:
     only pairs of layers of the same name.
 
     >>> x = torch.randn(12, 3, 4, 4)
-    >>> whole, left, right = Moments(), Moments(), Moments()
+    >>> whole, left, right = StreamedMoments(), StreamedMoments(), StreamedMoments()
     >>> whole.update({"conv": x}, {"conv": x})
     >>> left.update({"conv": x[:5]}, {"conv": x[:5]})
     >>> right.update({"conv": x[5:]}, {"conv": x[5:]})
@@ -134,14 +134,14 @@ class Moments:
         size = self._meet(a, b)
         return PairMoments(self._read(size, a, b), self._read(size, a, a), self._read(size, b, b))
 
-    def __add__(self, other: Moments) -> Moments:
+    def __add__(self, other: StreamedMoments) -> StreamedMoments:
         if (self.pixels, self.debiased) != (other.pixels, other.debiased) or self._shapes != other._shapes:
             raise InputError(
                 "these moments do not belong together",
                 so="the layers, their shapes or the treatment of pixels differ",
                 do="accumulate every shard with the same settings and the same two models",
             )
-        total = Moments(
+        total = StreamedMoments(
             pixels=self.pixels,
             precise=self.precise and other.precise,
             debiased=self.debiased,

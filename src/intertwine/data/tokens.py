@@ -23,8 +23,8 @@ from intertwine.data.dataset import Dataset
 from intertwine.data.files import text_column
 from intertwine.data.sources import Request
 from intertwine.errors import DataError
-from intertwine.reading import existing_file, files_below, parsing, user_path
-from intertwine.untrusted import assert_tokenizer
+from intertwine.reading import existing_file, files_below, muted, parsing, user_path
+from intertwine.untrusted import assert_tokenizer, assert_tokenizer_file
 from intertwine.vision_shim import import_transformers
 
 OBJECTIVES = ("causal", "masked", "embedding")
@@ -188,14 +188,14 @@ def find_vocabulary(tokenizer: str | None, files: list[Path]) -> Vocabulary:
     transformers = import_transformers()
     place = user_path(tokenizer, DataError)
     do = "give a folder with a tokenizer, or its tokenizer.json"
-    with parsing(f"the tokenizer {place}", DataError, do=do):
+    with parsing(f"the tokenizer {place}", DataError, do=do), muted():
         if place.is_dir():
             assert_tokenizer(place)
             found = transformers.AutoTokenizer.from_pretrained(
                 place, local_files_only=True, trust_remote_code=False
             )
         else:
-            existing_file(place, "tokenizer", DataError)
+            assert_tokenizer_file(existing_file(place, "tokenizer", DataError))
             found = transformers.PreTrainedTokenizerFast(tokenizer_file=str(place))
 
     def encode(text: str) -> list[int]:
@@ -208,7 +208,7 @@ def _encoded(pieces: Iterator[str], words: Vocabulary, most: int | None) -> Tens
     """The tokens of a text, piece by piece, and no more of them than are wanted."""
     ids = array("i")
     for piece in pieces:
-        with parsing("the text", DataError, do="give a tokenizer that knows its characters"):
+        with parsing("the text", DataError, do="give a tokenizer that knows its characters"), muted():
             ids.extend(words.encode(piece))
         if most is not None and len(ids) >= most:
             break

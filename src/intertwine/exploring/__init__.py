@@ -14,7 +14,7 @@ from intertwine.exploring._embed import embed
 from intertwine.exploring._evaluate import Landscape, evaluate
 from intertwine.exploring.exploration import Exploration, explore
 from intertwine.exploring.grid import MAX_POINTS, Grid
-from intertwine.exploring.objective import Layout, Objective, data_loss, function_distance
+from intertwine.exploring.objective import FlatLayout, Objective, data_loss, function_distance
 from intertwine.exploring.plan import EvaluationPlan, plan_evaluation
 from intertwine.exploring.plane import Plane, plane_through, random_plane, span
 from intertwine.exploring.refine import Refinement
@@ -26,9 +26,9 @@ __all__ = [
     "EquivalenceSample",
     "EvaluationPlan",
     "Exploration",
+    "FlatLayout",
     "Grid",
     "Landscape",
-    "Layout",
     "NotConverged",
     "Objective",
     "Plane",

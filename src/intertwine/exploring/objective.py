@@ -32,10 +32,10 @@ Inputs = Tensor | Sequence[Tensor]
 
 
 @dataclass(frozen=True)
-class Layout:
+class FlatLayout:
     """How a flat vector splits into named parameters.
 
-    >>> layout = Layout(("a", "b"), ((2, 1), (3,)))
+    >>> layout = FlatLayout(("a", "b"), ((2, 1), (3,)))
     >>> {name: tuple(part.shape) for name, part in layout.unflatten(torch.arange(5.0)).items()}
     {'a': (2, 1), 'b': (3,)}
     """
@@ -106,7 +106,7 @@ class Objective:
         whole = next((name for name, p in parameters.items() if not p.is_floating_point()), None)
         if whole is not None:
             raise Unsupported(f"{whole} is no real number: {parameters[whole].dtype}", do="make it a buffer")
-        self.layout = Layout(tuple(parameters), tuple(tuple(p.shape) for p in parameters.values()))
+        self.layout = FlatLayout(tuple(parameters), tuple(tuple(p.shape) for p in parameters.values()))
         self.theta = self.layout.flatten(parameters)
         self.inputs = _check_inputs(inputs)
         self.size = len(self.inputs[0])

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from intertwine.errors import InputError
-from intertwine.exploring.objective import Layout, Objective
+from intertwine.exploring.objective import FlatLayout, Objective
 from intertwine.exploring.search import EquivalenceSample, is_independent
 from intertwine.exploring.storage import read_result, write_result
 from intertwine.reading import parsing
@@ -26,7 +26,7 @@ MAX_DIM = 4
 class Plane:
     """Origin (p), orthonormal rows `basis` (m x p), and named points to mark with their coordinates."""
 
-    layout: Layout
+    layout: FlatLayout
     origin: Tensor
     basis: Tensor
     marks: Tensor
@@ -70,7 +70,7 @@ class Plane:
     def load(cls, path: str | Path) -> Plane:
         tensors, facts = read_result(path, "plane")
         with parsing(path):  # a file of others may lack anything
-            layout = Layout(tuple(facts["names"]), tuple(tuple(shape) for shape in facts["shapes"]))
+            layout = FlatLayout(tuple(facts["names"]), tuple(tuple(shape) for shape in facts["shapes"]))
             names, notes = tuple(facts["marks"]), tuple(facts["notes"])
             return cls(layout, tensors["origin"], tensors["basis"], tensors["marks"], names, notes)
 
@@ -88,7 +88,7 @@ def check_dim(dim: int) -> None:
 def span(sample: EquivalenceSample, dim: int | None = None) -> Plane:
     """The plane through theta_0 ... theta_m of the sample, by Gram-Schmidt on theta_i - theta_0.
 
-    >>> layout = Layout(("w",), ((3,),))
+    >>> layout = FlatLayout(("w",), ((3,),))
     >>> rows = torch.tensor([[1.0, 0, 0], [1, 2, 0], [1, 3, 4]])
     >>> sample = EquivalenceSample(layout, rows[0], rows, (0.0, 0.0, 0.0), 1e-6, 1.0)
     >>> span(sample).marks.tolist()
@@ -154,7 +154,7 @@ def _direction(part: Tensor, generator: torch.Generator, normalise: str) -> Tens
 
 
 def _through(
-    layout: Layout,
+    layout: FlatLayout,
     points: Tensor,
     names: tuple[str, ...],
     notes: tuple[str, ...],

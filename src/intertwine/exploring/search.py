@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from intertwine.checks import checked
 from intertwine.errors import InputError, Unsupported
-from intertwine.exploring.objective import Inputs, Layout, Objective, function_distance
+from intertwine.exploring.objective import FlatLayout, Inputs, Objective, function_distance
 from intertwine.exploring.optimizers import RowOptimizer, make_optimizer
 from intertwine.exploring.plan import threads_for
 from intertwine.exploring.starts import Starts, make_starts
@@ -39,7 +39,7 @@ ROUNDING = 1e-6  # of points closer together than this share of their length the
 class EquivalenceSample:
     """Parameters theta_0 ... theta_(n-1) with the function of theta, as rows of `points`."""
 
-    layout: Layout
+    layout: FlatLayout
     theta: Tensor
     points: Tensor
     losses: tuple[float, ...]
@@ -69,7 +69,7 @@ class EquivalenceSample:
     def load(cls, path: str | Path) -> EquivalenceSample:
         tensors, facts = read_result(path, "sample")
         with parsing(path):  # a file of others may lack anything
-            layout = Layout(tuple(facts["names"]), tuple(tuple(shape) for shape in facts["shapes"]))
+            layout = FlatLayout(tuple(facts["names"]), tuple(tuple(shape) for shape in facts["shapes"]))
             return cls(
                 layout, tensors["theta"], tensors["points"], tuple(facts["losses"]), facts["tolerance"],
                 facts["spread"], facts["known_symmetry_loss"], facts["facts"], tuple(facts["notes"]),

@@ -82,7 +82,7 @@ class _Instead(TorchFunctionMode):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallOutcome:
     """What a call leaves behind: its floating-point outputs, the buffers that it wrote by name, the ops that
     ran."""
 
@@ -98,7 +98,7 @@ def run_module(
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
     instead: Mapping[int, Callable[[], Tensor]] | None = None,
-) -> Outcome:
+) -> CallOutcome:
     """Run a module that is not the caller's, whose buffers are in `dtype`; what it writes is put back.
 
     instead: id of a parameter -> what to read in its place. The caller's random state is untouched.
@@ -115,7 +115,7 @@ def run_module(
             written[name] = buffer.detach().clone()
             buffer.data = before[name]
     leaves = [x for x in tree_flatten(_plain(outputs))[0] if isinstance(x, Tensor)]
-    return Outcome(
+    return CallOutcome(
         [x.detach() for x in leaves if x.is_floating_point() or x.is_complex()],
         written,
         frozenset(precise.ops),
@@ -186,7 +186,7 @@ def _same_random_numbers(seed: int, devices: Sequence[torch.device]) -> Iterator
         yield
 
 
-def runner(run: Callable[[Example], Outcome]) -> Callable[[Example], bool]:
+def runner(run: Callable[[Example], CallOutcome]) -> Callable[[Example], bool]:
     """example -> whether the model takes it."""
 
     def runs(example: Example) -> bool:

@@ -83,6 +83,8 @@ def load_program(path: Path) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]
         module = program.module(check_guards=False)
     for name in ("train", "eval"):  # methods that only raise; the graph has one mode
         vars(module).pop(name, None)
+    # torch warns of its own classes whenever such a module is copied; there is nothing to do about it
+    warnings.filterwarnings("ignore", message=".*treespec, LeafSpec", category=FutureWarning)
     return module, tuple(args), dict(kwargs)
 
 

@@ -4,7 +4,7 @@ from intertwine.data.concept_set import Annotation, ConceptSet
 from intertwine.inside.attributing import attribute
 from intertwine.inside.attribution import Attribution, ClassView
 from intertwine.inside.dissecting import dissect
-from intertwine.inside.dissection import Dissection, Reading
+from intertwine.inside.dissection import Dissection, LayerReading
 from intertwine.inside.methods import METHODS
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "ClassView",
     "ConceptSet",
     "Dissection",
-    "Reading",
+    "LayerReading",
     "attribute",
     "dissect",
 ]

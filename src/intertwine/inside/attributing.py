@@ -14,7 +14,14 @@ from intertwine.data.evaluation import like_inputs
 from intertwine.errors import InputError, NotFound
 from intertwine.inside.attribution import Attribution, ClassView
 from intertwine.inside.backward import Backward
-from intertwine.inside.classes import Agreement, Moments, agreement, correlate, find_classes, mean_of_pairs
+from intertwine.inside.classes import (
+    Agreement,
+    ChannelMoments,
+    agreement,
+    correlate,
+    find_classes,
+    mean_of_pairs,
+)
 from intertwine.inside.inputs import Inputs, as_inputs
 from intertwine.inside.methods import METHODS, attribute_rows, heat_map
 from intertwine.inside.network import Carrier, Network, open_network
@@ -127,10 +134,10 @@ def _channels(
 
 def _scan(
     back: Backward, carrier: Carrier, given: Inputs, progress: Progress | None
-) -> tuple[Moments, Tensor]:
+) -> tuple[ChannelMoments, Tensor]:
     """One pass over all inputs: moments of the axis's channels, and their sums over positions per input."""
     place = torch.from_numpy(carrier.place)
-    moments, totals = Moments(len(place)), []
+    moments, totals = ChannelMoments(len(place)), []
     advance = counted(progress, len(given), "inputs")
     for start in range(0, len(given), back.network.batch):
         rows = _ready(back, given, torch.arange(start, min(start + back.network.batch, len(given))))

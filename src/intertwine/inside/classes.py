@@ -66,7 +66,7 @@ def _rounded_up(value: float) -> float:
     return round(math.ceil(value / step - 1e-9) * step, 12)
 
 
-class Moments:
+class ChannelMoments:
     """Running sums of channels over inputs and positions: root mean squares and correlations."""
 
     def __init__(self, channels: int) -> None:

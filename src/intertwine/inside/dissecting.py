@@ -14,12 +14,12 @@ from intertwine.checks import checked
 from intertwine.data.concept_set import ConceptSet
 from intertwine.data.evaluation import like_inputs
 from intertwine.errors import InputError
-from intertwine.inside.dissection import Dissection, Example, Reading
+from intertwine.inside.dissection import Dissection, LayerReading, UnitExample
 from intertwine.inside.network import Basis, Network, open_network
 from intertwine.inside.overlap import Overlap, concept_area, unit_masks
 from intertwine.inside.quantile import Quantile
 from intertwine.inside.rotations import Geodesic, group_matrix, random_rotation
-from intertwine.inside.store import MEMORY, Store
+from intertwine.inside.store import MEMORY, ActivationStore
 from intertwine.progress import Progress, counted
 
 QUANTILE, DETECTOR = 0.995, 0.04
@@ -106,11 +106,11 @@ def _takes_grey(example: Any) -> bool:
 def _run(
     network: Network, concepts: ConceptSet, layers: Sequence[str], memory: int,
     progress: Progress | None,
-) -> list[Store]:  # fmt: skip
+) -> list[ActivationStore]:  # fmt: skip
     """One forward pass; the last batch is filled up."""
     part = network.upto_all(layers)
     room = memory // len(layers)
-    stores = [Store(len(concepts), network.value(n), network.channel_dim(n), room) for n in layers]
+    stores = [ActivationStore(len(concepts), network.value(n), network.channel_dim(n), room) for n in layers]
     like = like_inputs(network.model)
     advance = counted(progress, len(concepts), "images")
     for start in range(0, len(concepts), network.batch):
@@ -143,9 +143,9 @@ def _turns(
 
 
 def _read(
-    concepts: ConceptSet, layer: str, store: Store, turns: Sequence[_Turn], quantile: float, threshold: float,
-    examples: int, progress: Progress | None,
-) -> list[Reading]:  # fmt: skip
+    concepts: ConceptSet, layer: str, store: ActivationStore, turns: Sequence[_Turn], quantile: float,
+    threshold: float, examples: int, progress: Progress | None,
+) -> list[LayerReading]:  # fmt: skip
     images, positions, units = store.array.shape
     levels = []
     for turn in turns:
@@ -173,7 +173,7 @@ def _read(
         best = count.iou(area).max(1)
         iou, concept = best.values.numpy(), best.indices.numpy()
         best_units = np.argsort(-iou, kind="stable")[: examples if k in shown else 0]
-        readings.append(Reading(
+        readings.append(LayerReading(
             layer, turn.by, turn.alpha, turn.draw, iou, concept, concepts.names, concepts.categories,
             threshold,
             tuple(_example(concepts, store, turn, level, int(u), iou, concept) for u in best_units),
@@ -182,9 +182,9 @@ def _read(
 
 
 def _example(
-    concepts: ConceptSet, store: Store, turn: _Turn, level: Tensor, unit: int, iou: np.ndarray,
+    concepts: ConceptSet, store: ActivationStore, turn: _Turn, level: Tensor, unit: int, iou: np.ndarray,
     concept: np.ndarray, count: int = 4,
-) -> Example:  # fmt: skip
+) -> UnitExample:  # fmt: skip
     """A unit with the images in which it is largest."""
     column = torch.eye(store.units)[:, unit] if turn.matrix is None else turn.matrix[:, unit]
     peaks = torch.cat([(rows @ column).amax(1) for _, rows in store.rotated(None)])
@@ -196,4 +196,4 @@ def _example(
         images.append(concepts.image(number))
         masks.append(found[0].numpy() if len(found) else np.zeros(concepts.shape[1:], bool))
     name, kind = concepts.names[concept[unit]], concepts.categories[concept[unit]]
-    return Example(unit, name, kind, float(iou[unit]), tuple(images), tuple(masks))
+    return UnitExample(unit, name, kind, float(iou[unit]), tuple(images), tuple(masks))

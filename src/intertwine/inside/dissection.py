@@ -16,7 +16,7 @@ from intertwine.results import Result
 
 
 @dataclass(frozen=True, eq=False)
-class Example:
+class UnitExample:
     """A unit and what excites it: images (C x H x W bytes) with the unit's masks (H x W)."""
 
     unit: int
@@ -28,7 +28,7 @@ class Example:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class LayerReading:
     """One layer in one basis. iou, concept: the best concept of every unit; draw: which random element."""
 
     layer: str
@@ -40,7 +40,7 @@ class Reading:
     names: tuple[str, ...]
     categories: tuple[str, ...]
     threshold: float
-    examples: tuple[Example, ...] = ()
+    examples: tuple[UnitExample, ...] = ()
 
     @property
     def units(self) -> int:
@@ -98,9 +98,9 @@ class Dissection(Result):
     quantile: float
     threshold: float
     groups: dict[str, str]
-    readings: tuple[Reading, ...]
+    readings: tuple[LayerReading, ...]
 
-    def of(self, layer: str | None = None) -> list[Reading]:
+    def of(self, layer: str | None = None) -> list[LayerReading]:
         """The readings of one layer, the first unless named."""
         name = layer or self.readings[0].layer
         return [r for r in self.readings if r.layer == name]

@@ -19,7 +19,7 @@ from intertwine.graph.export import check_values
 from intertwine.rules.registry import find_rule
 from intertwine.symmetry import Axis, Symmetry
 from intertwine.symmetry.surgery import Part, Surgeon
-from intertwine.symmetry.values import Value
+from intertwine.symmetry.values import GraphValue
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class Network:
         return self._surgeon.symmetry
 
     @property
-    def values(self) -> tuple[Value, ...]:
+    def values(self) -> tuple[GraphValue, ...]:
         """Every value, in the order of the graph."""
         return self._surgeon.values
 
@@ -93,7 +93,7 @@ class Network:
         """The inputs after the first one, as in the example: they are held."""
         return tuple(self._inputs[1:])
 
-    def value(self, name: str) -> Value:
+    def value(self, name: str) -> GraphValue:
         """The value of that name, or NotFound with the nearest ones."""
         return self._surgeon.value(name)
 

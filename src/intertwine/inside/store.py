@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from intertwine.errors import Unsupported
-from intertwine.symmetry.values import Value
+from intertwine.symmetry.values import GraphValue
 
 MEMORY = 2 << 30
 
 
-def layout(value: Value, channels: int) -> tuple[int, int, int]:
+def layout(value: GraphValue, channels: int) -> tuple[int, int, int]:
     """(first token that is a place, h, w): how the positions of a value lie in the image."""
     places = [size for dim, size in enumerate(value.shape) if dim not in (0, channels)]
     if not places:
@@ -35,10 +35,10 @@ def layout(value: Value, channels: int) -> tuple[int, int, int]:
     )
 
 
-class Store:
+class ActivationStore:
     """(images, positions, units) of float32; a file takes the place of memory above `memory` bytes."""
 
-    def __init__(self, images: int, value: Value, channels: int, memory: int = MEMORY) -> None:
+    def __init__(self, images: int, value: GraphValue, channels: int, memory: int = MEMORY) -> None:
         self.skip, self.height, self.width = layout(value, channels)
         self.dim = channels
         self.units = value.shape[channels]

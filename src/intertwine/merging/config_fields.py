@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -60,20 +60,34 @@ def governed(model: nn.Module, sizes: Iterable[int]) -> dict[Path, list[Dim]]:
     return found
 
 
-def config_key(model: nn.Module, axes: Iterable[Axis]) -> Callable[[AxisPlan], str]:
-    """A key for `Limits.uniform`: axes that one number of the config sets have the same key."""
-    fields = governed(model, {a.size for a in axes})
-    by_dim: dict[Dim, set[str]] = {}
-    for path, dims in fields.items():
-        for dim in dims:
-            by_dim.setdefault(dim, set()).add(".".join(map(str, path)))
+class ConfigNumbers:
+    """Which numbers of its config set the widths of a model's axes."""
 
-    def key(axis: AxisPlan) -> str:
-        setters = [by_dim.get((p.param, p.dim), set()) for p in axis.places]
-        common = set.intersection(*setters) if setters else set()
-        return " ".join(sorted(common)) or axis.name
+    def __init__(self, model: nn.Module, axes: Iterable[Axis]) -> None:
+        self._dims = governed(model, {a.size for a in axes})
+        self._setters: dict[Dim, set[Path]] = {}
+        for path, dims in self._dims.items():
+            for dim in dims:
+                self._setters.setdefault(dim, set()).add(path)
 
-    return key
+    def key(self, axis: AxisPlan) -> str:
+        """For `Limits.uniform`: axes that one number sets have the same key."""
+        found = self._numbers((p.param, p.dim) for p in axis.places)
+        return " ".join(sorted(".".join(map(str, path)) for path in found)) or axis.name
+
+    def say(self, places: Mapping[str, Iterable[Dim]]) -> set[str]:
+        """The axes (given by their places) that have a number which sets nothing beside such axes."""
+        numbers = {name: self._numbers(dims) for name, dims in places.items()}
+        held: dict[Path, set[Dim]] = {}
+        for name, dims in places.items():
+            for path in numbers[name]:
+                held.setdefault(path, set()).update(dims)
+        alone = {path for path, dims in held.items() if dims.issuperset(self._dims[path])}
+        return {name for name, found in numbers.items() if found & alone}
+
+    def _numbers(self, dims: Iterable[Dim]) -> set[Path]:
+        setters = [self._setters.get(dim, set()) for dim in dims]
+        return set.intersection(*setters) if setters else set()
 
 
 def narrowed_config(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> Any | None:

@@ -5,18 +5,36 @@ Axes that must have one width form a unit: it is narrowed as a whole, and costs 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 import numpy as np
+from torch import nn
 
 from intertwine.errors import InputError, NotFound
 from intertwine.merging.plan import AxisPlan, MergePlan
 from intertwine.symmetry import Axis
 
+GROUPED = 8  # numbers of two bytes in the 16 that rows of a grouped product are made of
 STEPS = 64  # a unit is narrowed by 1/64 of its width at a time
+
+
+def grouped_weights(model: nn.Module) -> frozenset[str]:
+    """The weights of experts that transformers hands to torch's grouped product."""
+    experts = (
+        (path, module)
+        for path, module in model.named_modules()
+        if getattr(getattr(module, "config", None), "_experts_implementation", None) is not None
+    )
+    return frozenset(
+        f"{path}.{name}"
+        for path, module in experts
+        for name, weight in module.named_parameters(recurse=False)
+        if weight.dim() == 3
+    )
 
 
 def layer_key(axis: AxisPlan) -> str:
@@ -35,12 +53,14 @@ class Limits:
 
     ignore: patterns of axes that are left alone. ratios: pattern -> the share of an axis that is merged away,
     whatever the goal. A pattern matches a whole name or its end: "mlp.*" matches "h.0.mlp.c_fc".
+    grouped: weights of experts that torch multiplies in groups, which wants widths in multiples of 8.
     """
 
     uniform: Callable[[AxisPlan], str] | None = None
     multiple: int = 1
     ignore: tuple[str, ...] = ()
     ratios: Mapping[str, float] = field(default_factory=dict)
+    grouped: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.multiple < 1:
@@ -53,6 +73,11 @@ class Limits:
     def bind(self) -> bool:
         """Whether widths depend on one another or on anything but the goal."""
         return self.uniform is not None or self.multiple > 1 or bool(self.ratios)
+
+    def multiple_of(self, axis: AxisPlan) -> int:
+        """Of which the widths of an axis are."""
+        whole_rows = any(p.param in self.grouped and p.dim for p in axis.places)
+        return math.lcm(self.multiple, GROUPED if whole_rows else 1)
 
     def kept(self, axes: Iterable[Axis]) -> list[Axis]:
         """The axes that are not to be left alone."""
@@ -144,7 +169,7 @@ def find_units(plan: MergePlan, limits: Limits) -> list[Together]:
     units = []
     for parts in groups.values():
         ratios = {limits.ratio_of(a.name) for a in parts} - {None}
-        unit = Together(tuple(parts), limits.multiple)
+        unit = Together(tuple(parts), math.lcm(*map(limits.multiple_of, parts)))
         if ratios:
             wanted = round(unit.size * (1 - min(r for r in ratios if r is not None)))
             unit = Together(unit.axes, unit.multiple, max(unit.rounded(wanted), unit.least))
@@ -157,7 +182,7 @@ def hold(plan: MergePlan, limits: Limits, whole: MergePlan) -> MergePlan:
 
     whole: the plan that goes as far as can be, for ratios that go further than the given one.
     """
-    if not limits.bind:
+    if not limits.bind and not limits.grouped:
         return plan
     widths: dict[str, int] = {}
     given = plan.complexity

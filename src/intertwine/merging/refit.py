@@ -72,7 +72,7 @@ class Follow(Watch):
             others = [x for x in args[:2] if x is not value] if _adds(func) else []
             other = others[0] if len(others) == 1 and isinstance(others[0], Tensor) else None
             plain = found.output.is_contiguous() and value.is_contiguous()
-            if other is not None and plain and self.name_of(other) and other.numel() == found.output.shape[1]:
+            if other is not None and plain and self.name_of(other) and _is_row(other, found.output.shape[1]):
                 found.bias, self._biased = self.name_of(other), found
             elif other is not None and plain and other.shape == value.shape:
                 self.settle(found, other.reshape(found.output.shape))
@@ -90,6 +90,11 @@ class Follow(Watch):
         for found in self.pending.values():
             self.settle(found, None)
         self.pending.clear()
+
+
+def _is_row(value: Tensor, width: int) -> bool:
+    """Whether it is one number for every channel (XLNet adds two tables of heads to one product)."""
+    return value.dim() > 0 and value.shape[-1] == value.numel() == width
 
 
 def _is_view(func: Any) -> bool:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,13 @@ from intertwine.graph.example import Example
 from intertwine.graph.export import assert_runs, export
 from intertwine.merging.budget import Sizes
 from intertwine.merging.calibration import DATA
-from intertwine.merging.config_fields import config_key
+from intertwine.merging.config_fields import ConfigNumbers
 from intertwine.merging.contractions import first_rows
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner
 from intertwine.merging.folding import Folding
-from intertwine.merging.limits import Limits, layer_key
-from intertwine.merging.places import check_beta, is_large
-from intertwine.merging.plan import CHANNELS, MergePlan
+from intertwine.merging.limits import Limits, grouped_weights, layer_key, matches
+from intertwine.merging.places import check_beta, find_axes, find_places, is_large
+from intertwine.merging.plan import CHANNELS, AxisPlan, MergePlan
 from intertwine.merging.registry import all_parameters, find_method
 from intertwine.merging.repair import norms_of, reestimate_norms
 from intertwine.merging.rewriting import has_attention, rewrite, wanted_rewritings
@@ -243,26 +244,12 @@ def merge(
 
 @checked
 def merge_betas(
-    model: nn.Module,
-    inputs: Any,
-    betas: Sequence[float] = PAPER_BETAS,
-    *,
-    kwargs: Mapping[str, Any] | None = None,
-    data: Any = None,
-    train_data: Any = None,
-    symmetry: Symmetry | None = None,
-    method: str | None = None,
-    paper: bool = False,
-    repair: str | None = None,
-    max_ratio: float = 1.0,
-    axes: Sequence[str] | None = None,
-    ignore: Sequence[str] = (),
-    ratio: Mapping[str, float] | None = None,
-    uniform: bool = False,
-    multiple: int = 1,
-    progress: Progress | None = None,
-    **parameters: str | None,
-) -> MergeCurve:
+    model: nn.Module, inputs: Any, betas: Sequence[float] = PAPER_BETAS, *, data: Any = None,
+    train_data: Any = None, kwargs: Mapping[str, Any] | None = None, symmetry: Symmetry | None = None,
+    method: str | None = None, paper: bool = False, repair: str | None = None, max_ratio: float = 1.0,
+    axes: Sequence[str] | None = None, ignore: Sequence[str] = (), ratio: Mapping[str, float] | None = None,
+    uniform: bool = False, multiple: int = 1, progress: Progress | None = None, **parameters: str | None,
+) -> MergeCurve:  # fmt: skip
     """`merge` at every threshold; what does not depend on it is computed once."""
     for beta in betas:
         check_beta(beta)
@@ -332,12 +319,31 @@ class _Job:
             symmetry = claimed = None
         if symmetry is None:
             symmetry = trace(self.base, *self.call) if claimed is None else proved(model, claimed, example)
+        self.unsaid: set[str] = set()
         if uniform:
             known = hasattr(model, "config") and hasattr(type(model), "_from_config")
-            mergeable = [a for a in symmetry.axes if a.mergeable]
-            limits = replace(limits, uniform=config_key(model, mergeable) if known else layer_key)
-        options = replace(options, limits=limits)
-        self.planner = Planner(self.base, symmetry, options, axes, self.batches, True, self.call)
+            limits = replace(limits, uniform=self._by_config(symmetry, axes) if known else layer_key)
+            asked = (*limits.ignore, *limits.ratios)
+            self.unsaid = {n for n in self.unsaid if not any(matches(pattern, n) for pattern in asked)}
+        self.options = replace(options, limits=replace(limits, grouped=grouped_weights(self.base)))
+        self.axes = axes
+        self.planner = self._planner(symmetry)
+
+    def _by_config(self, symmetry: Symmetry, axes: Sequence[str] | None) -> Callable[[AxisPlan], str]:
+        """Axes of one number of the config are one; those that it cannot narrow alone go last (`unsaid`)."""
+        mergeable = find_axes(symmetry, axes)
+        numbers = ConfigNumbers(self.model, mergeable)
+        said = numbers.say({a.name: [(p.param, p.dim) for p in find_places(symmetry, a)] for a in mergeable})
+        self.unsaid = {a.name for a in mergeable if a.name not in said} if said else set()
+        return numbers.key
+
+    def _planner(self, symmetry: Symmetry) -> Planner:
+        axes = self.axes
+        if self.unsaid:
+            axes = [escape(a.name) for a in find_axes(symmetry, axes) if a.name not in self.unsaid]
+        planner = Planner(self.base, symmetry, self.options, axes, self.batches, True, self.call)
+        planner.rigid |= dict.fromkeys(sorted(self.unsaid), "config.json cannot say its width")
+        return planner
 
     def plan(
         self, beta: float = 0.1, target_params: float | None = None, target_flops: float | None = None,
@@ -348,7 +354,7 @@ class _Job:
         if target_params is not None:
             return self._at_share(target_params, advance)
         if target_flops is not None:
-            return self.planner.at_share(target_flops, "flops", advance)
+            return self._reach(target_flops, "flops", advance)
         if max_drop is not None:
             return self._within_drop(max_drop)
         return self.planner.at_beta(beta, advance)
@@ -378,7 +384,18 @@ class _Job:
         if not _size(self.base):
             raise InputError("the model has no parameters", so="there is nothing to make smaller")
         of_base = min(1.0, share * _size(self.model) / _size(self.base))
-        return self.planner.at_share(of_base, "parameters", advance)
+        return self._reach(of_base, "parameters", advance)
+
+    def _reach(self, share: float, what: str, advance: Callable[[int], None] | None) -> MergePlan:
+        """With the widths that the config says, if they are enough."""
+        try:
+            return self.planner.at_share(share, what, advance)
+        except InputError:
+            if not self.unsaid:
+                raise
+        self.unsaid = set()
+        self.planner = self._planner(self.planner.symmetry)
+        return self.planner.at_share(share, what, advance)
 
     def measured(self, plan: MergePlan) -> Merged:
         """The smaller model, and its numbers from running it."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intertwine.inside import Dissection, Reading
+from intertwine.inside import Dissection, LayerReading
 from intertwine.pages.page import Html, Page
 from intertwine.pages.pixels import image_tag, spotlight
 
@@ -26,7 +26,7 @@ COLOURS = {
 _WIDTH = 96
 
 
-def basis_name(reading: Reading) -> str:
+def basis_name(reading: LayerReading) -> str:
     """In words: own basis, Q^0.4, an element of the group."""
     if reading.by == "none":
         return "own"
@@ -44,7 +44,7 @@ def dissect_rows(result: Dissection) -> list[list[Any]]:
     ]  # fmt: skip
 
 
-def share_points(readings: Sequence[Reading]) -> list[tuple[float, float, float]]:
+def share_points(readings: Sequence[LayerReading]) -> list[tuple[float, float, float]]:
     """(alpha, mean share of interpretable units, deviation over draws); alpha 0 is the layer's own basis."""
     alphas = sorted({r.alpha for r in readings})
     found = []
@@ -107,7 +107,7 @@ def concept_figure(detected: Mapping[str, float], kinds: Mapping[str, str]) -> F
     )  # fmt: skip
 
 
-def example_grid(readings: Sequence[Reading], *, enlarge: int = 1) -> np.ndarray:
+def example_grid(readings: Sequence[LayerReading], *, enlarge: int = 1) -> np.ndarray:
     """Figs. 21, 23, 25 as one picture: a row a unit with its images, a gap between bases."""
     rows = []
     for reading in readings:
@@ -119,7 +119,7 @@ def example_grid(readings: Sequence[Reading], *, enlarge: int = 1) -> np.ndarray
     return np.concatenate(rows[:-1], 0).repeat(enlarge, 0).repeat(enlarge, 1)
 
 
-def example_cells(reading: Reading) -> str:
+def example_cells(reading: LayerReading) -> str:
     """Figs. 21, 23, 25: the best units, each with the images it likes most, dark outside of its mask."""
     parts = []
     for found in reading.examples:

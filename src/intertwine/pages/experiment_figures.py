@@ -38,7 +38,7 @@ def relation_figure(relation: Relation, against: str = "jsd") -> Figure:
         if value is not None:
             kind = "trained pairs" if pair.trained else "untrained pairs"
             groups.setdefault(kind, []).append((pair.similarity, value, f"{pair.a} with {pair.b}"))
-    y_title = "Jensen-Shannon divergence" if against == "jsd" else "Spearman of outputs"
+    y_title = "Jensen-Shannon divergence, nats" if against == "jsd" else "Spearman of outputs"
     return scatter(groups, x_title=title_of(relation.measure), y_title=y_title, fit="trained pairs")
 
 
@@ -59,7 +59,9 @@ def path_figures(points: Sequence[PathPoint]) -> tuple[Figure, Figure, Figure]:
     return (
         lines(series("similarity"), x_title="epoch", y_title="similarity to the last epoch"),
         lines(series("jsd"), x_title="epoch", y_title="divergence from the last epoch, nats"),
-        scatter(together, x_title="similarity", y_title="Jensen-Shannon divergence"),
+        scatter(
+            together, x_title="similarity to the last epoch", y_title="divergence from the last epoch, nats"
+        ),
     )
 
 

@@ -51,8 +51,11 @@ def surface_figure(landscape: Landscape) -> Figure:
     return figure.update_layout(scene=scene, legend={"x": 0, "y": 1}, **_frame(560))
 
 
-def contour_figure(landscape: Landscape, orbit: Orbit | None = None) -> Figure:
-    """log10 of the value over a plane, with the epsilon-levels, the marks and the orbit (figure 1b)."""
+def contour_figure(landscape: Landscape, orbit: Orbit | None = None, epsilon: float | None = None) -> Figure:
+    """log10 of the value over a plane, with the epsilon-levels, the marks and the orbit (figure 1b).
+
+    epsilon: a level to draw beside those at which the grid was refined; a grid that is cheap has none.
+    """
     import plotly.graph_objects as go
 
     _need_dim(landscape, 2)
@@ -64,7 +67,7 @@ def contour_figure(landscape: Landscape, orbit: Orbit | None = None) -> Figure:
             colorbar={"title": f"log10 {landscape.name}", **_BAR},
         )
     )  # fmt: skip
-    for level in landscape.levels:
+    for level in sorted({*landscape.levels, *([] if epsilon is None else [epsilon])}):
         figure.add_trace(
             go.Contour(
                 x=c1, y=c2, z=logs, showscale=False, name=f"epsilon = {level:.3g}", showlegend=True,

@@ -52,7 +52,7 @@ def draw_landscape(
             Drawing(
                 "surface", figures.surface_figure(landscape), "Linear scale, cut at the 90th percentile."
             ),
-            Drawing("contour", figures.contour_figure(landscape, orbit), f"Log scale. {caption}"),
+            Drawing("contour", figures.contour_figure(landscape, orbit, epsilon), f"Log scale. {caption}"),
         ]
     drawings = []
     if landscape.grid.dim == 3:

@@ -136,15 +136,23 @@ def scatter(
     x_title: str,
     y_title: str,
     fit: str | None = None,
+    halves: Mapping[str, Sequence[float]] | None = None,
 ) -> Figure:
-    """Points (x, y, label) by group; a least-squares line through the group `fit`."""
+    """Points (x, y, label) by group; a least-squares line through the group `fit`.
+
+    halves: by group, half of the interval of every y.
+    """
     from plotly.graph_objects import Figure, Scatter
 
     figure = Figure()
     for i, (name, points) in enumerate(groups.items()):
         xs, ys, labels = [p[0] for p in points], [p[1] for p in points], [p[2] for p in points]
         marker = {"color": _COLOURS[i % len(_COLOURS)], "size": 8, "opacity": 0.8}
-        figure.add_trace(Scatter(x=xs, y=ys, text=labels, name=name, mode="markers", marker=marker))
+        bars = halves.get(name) if halves else None
+        error = {"type": "data", "array": list(bars), "thickness": 1.2} if bars else None
+        figure.add_trace(
+            Scatter(x=xs, y=ys, text=labels, name=name, mode="markers", marker=marker, error_y=error)
+        )
         if name == fit and len(set(xs)) > 1:
             slope, offset = np.polyfit(xs, ys, 1)
             ends = [min(xs), max(xs)]

@@ -64,14 +64,14 @@ def grid(size: int) -> str:
 
 def compare_agents(folder: Path, quick: bool, bottleneck: int | None, progress: Progress) -> AgentComparison:
     """Train the agents of one network that are not trained yet, and compare them."""
-    from intertwine.agents import Settings, compare, train
+    from intertwine.agents import PPOSettings, compare, train
     from intertwine.errors import Unsupported
 
     preset = "quick" if quick else "paper"
     scale, zoo = SCALES[preset], folder / f"agents-{preset}"
 
     for size, steps in scale.steps.items():
-        settings = Settings(steps=steps, stages=scale.stages)
+        settings = PPOSettings(steps=steps, stages=scale.stages)
         done = train(
             grid(size), range(scale.seeds), zoo, bottleneck=bottleneck, settings=settings, progress=progress
         )

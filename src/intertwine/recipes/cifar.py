@@ -1,7 +1,8 @@
 """The preset `cifar`: trained nets and images of CIFAR from folders, where `quick` has digits.
 
---data DIR holds cifar10/ and cifar100/ (test.parquet, train*.parquet), tiny-imagenet/val.parquet; --weights
-DIR the checkpoints below. The nets are not the source's: a claim that passes on them agrees in kind.
+--data DIR holds cifar10/ and cifar100/ (test.parquet, train*.parquet), tiny-imagenet/val.parquet and
+text/tinyshakespeare.txt; --weights DIR the checkpoints below. The nets are not the source's: a claim that
+passes on them agrees in kind.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ CHECKPOINTS: dict[str, Checkpoint] = {
     "vgg16-cifar10": Checkpoint("vgg16", "cifar10"),
     **{f"vit48-cifar10-{k}": Checkpoint("vit48", "0.5,0.5,0.5/0.5,0.5,0.5") for k in "ab"},
     **{f"modadd59-{k}": Checkpoint("modadd59", "none") for k in "ab"},
+    **{f"nanogpt64-shakespeare-seed{k}": Checkpoint("nanogpt64", "none") for k in (0, 1)},
 }
 TINY10 = tuple(f"tiny10-cifar10-seed{k}" for k in range(10))
 RESNET20 = ("resnet20-cifar10-seed0", "resnet20-cifar10-seed1", "resnet20-cifar10-c")

@@ -16,7 +16,7 @@ from intertwine.recipes.pages import add_verdict, judge, write_outcome
 
 if TYPE_CHECKING:
     from intertwine.comparing.statistics import Interval
-    from intertwine.inside import Dissection, Reading
+    from intertwine.inside import Dissection, LayerReading
 
 STAYS = 0.05  # a share of units that moves by less than this is said to stay
 THREE = (0.0, 0.4, 1.0)  # the powers of figures 20 to 25
@@ -31,7 +31,7 @@ PAPER = (
     f"so that intervals are over {dissected.DRAWS} draws of the rotation."
 )
 
-Measure = Callable[["Reading"], float]
+Measure = Callable[["LayerReading"], float]
 
 
 def by_power(found: list[Dissection], measure: Measure, layer: int = 0) -> dict[float, list[float]]:
@@ -45,7 +45,7 @@ def by_power(found: list[Dissection], measure: Measure, layer: int = 0) -> dict[
     return out
 
 
-def share(reading: Reading) -> float:
+def share(reading: LayerReading) -> float:
     """Interpretable units among all."""
     return reading.share
 
@@ -136,7 +136,7 @@ def rotations(name: str, layer: int, folder: Path, setting: Setting, progress: P
 
 
 def mean_counts(
-    found: list[Dissection], measure: Callable[[Reading], Mapping[str, int]]
+    found: list[Dissection], measure: Callable[[LayerReading], Mapping[str, int]]
 ) -> dict[float, dict[str, float]]:
     """alpha -> category or concept -> its count, the mean over nets and draws; the largest first."""
     out: dict[float, dict[str, float]] = {}
@@ -150,7 +150,7 @@ def mean_counts(
 
 def categories(name: str, only: str | None, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Fig. 18 (all nets) and Figs. 20, 22, 24 (one): distinct concepts by category at three powers."""
-    from intertwine.inside import Reading
+    from intertwine.inside import LayerReading
     from intertwine.pages.dissect_page import category_figure, concept_figure
 
     quick = setting.quick
@@ -159,14 +159,14 @@ def categories(name: str, only: str | None, folder: Path, setting: Setting, prog
     shown = {label: one for label, one in found.items() if only in (None, label)}
     over = f"mean over {len(next(iter(found.values())))} nets and {dissected.DRAWS} rotations"
 
-    def bars(measure: Callable[[Reading], Mapping[str, int]]) -> dict[str, dict[str, float]]:
+    def bars(measure: Callable[[LayerReading], Mapping[str, int]]) -> dict[str, dict[str, float]]:
         return {
             f"{label}, Q^{alpha:g}": counts
             for label, one in shown.items()
             for alpha, counts in mean_counts(one, measure).items()
         }
 
-    concepts, units = bars(Reading.concepts_by_category), bars(Reading.units_by_category)
+    concepts, units = bars(LayerReading.concepts_by_category), bars(LayerReading.units_by_category)
     figures = {
         f"Distinct concepts by category, {over}": category_figure(concepts, "distinct concepts"),
         f"Interpretable units by category, {over}": category_figure(units, "interpretable units"),
@@ -175,7 +175,7 @@ def categories(name: str, only: str | None, folder: Path, setting: Setting, prog
         kinds = dict(zip(found[only][0].of()[0].names, found[only][0].of()[0].categories, strict=True))
         figures |= {
             f"Units of every concept, {basis}, {over}": concept_figure(counts, kinds)
-            for basis, counts in bars(Reading.detected).items()
+            for basis, counts in bars(LayerReading.detected).items()
         }
     claims = []
     if only in (None, "open ResNet"):
@@ -201,7 +201,7 @@ def _fewer_claim(found: Mapping[str, list[Dissection]]) -> Claim:
 
 
 def _dominated_claim(label: str, found: list[Dissection]) -> Claim:
-    def large(reading: Reading) -> float:
+    def large(reading: LayerReading) -> float:
         counts = reading.units_by_category()
         return (counts.get("object", 0) + counts.get("scene", 0)) / max(sum(counts.values()), 1)
 

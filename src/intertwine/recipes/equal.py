@@ -46,7 +46,9 @@ def distances(name: str, every_layer: bool, folder: Path, setting: Setting, prog
               "relatively low",
               ", ".join(f"{v:.2f}" for v in medians),
               "below 0.5" + (" at most layers" if every_layer else ""),
-              sum(v < 0.5 for v in medians) * 2 > len(medians)),
+              sum(v < 0.5 for v in medians) * 2 > len(medians),
+              why="In the middle of this net features are about equally far from each other; only the first "
+                  "and the last layers have many that are near."),
     ]  # fmt: skip
     figures = {f"{label}, axis {axis}": distance_figure(table, axis) for axis, table in tables.items()}
     title = "distances between features" + (" of every layer" if every_layer else " of the last convolution")

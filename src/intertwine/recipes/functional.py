@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from intertwine.agents.comparing import Against
-    from intertwine.comparing.experiments import Network, Relation, Source
+    from intertwine.comparing.experiments import ObservedNetwork, Relation, Source
     from intertwine.comparing.statistics import Interval
 
 PAPER = (
@@ -91,19 +91,21 @@ def clusters(name: str, folder: Path, setting: Setting, progress: Progress) -> O
 
     known = find_features(folder, setting, progress)
     figures: dict[str, Any] = {}
-    shares = {}
+    shares: dict[str, Interval] = {}
     for data in dict.fromkeys(data for data, _ in known):
         progress(len(figures), 3, f"t-SNE of {data}")
         chosen = {key: value[:150] for key, value in known.items() if key[0] == data}
         points = embed(chosen)
-        shares[data] = same_neighbour(points)
-        figures[f"Tested on {data}: one colour a net, {len(points)} nets"] = embedding_figure(points)
+        many = sum(map(len, points.values()))
+        shares[data] = share_interval(same_neighbour(points), many)
+        shown = f"Tested on {data}: one colour a net, {len(points)} nets, {many:,} points"
+        figures[shown] = embedding_figure(points)
     claims = [
         holds("points of the picture whose nearest other point is of the same net", "there are clusters "
               "based on "
-              "the model", ", ".join(f"{d}: {s:.0%}" for d, s in shares.items()), "at least 90 % on every "
-                  "data set",
-              min(shares.values()) >= 0.9),
+              "the model", ", ".join(f"{d}: {s.value:.0%} [{s.low:.0%}, {s.high:.0%}]"
+                                      for d, s in shares.items()),
+              "at least 90 % on every data set", min(s.value for s in shares.values()) >= 0.9, why=POOLED),
         holds("places of the clusters", "across datasets, the cluster positions remain same", "-",
               "not tested: t-SNE places clusters anew in every picture", None),
     ]  # fmt: skip
@@ -162,10 +164,10 @@ def _range(values: np.ndarray) -> str:
     return f"{values.mean():.2f} ({values.min():.2f} to {values.max():.2f})"
 
 
-def _networks(folder: Path, setting: Setting, progress: Progress) -> Iterator[Network]:
+def _networks(folder: Path, setting: Setting, progress: Progress) -> Iterator[ObservedNetwork]:
     """Trained and untrained nets of several architectures and seeds on one data set, with their outputs."""
     from intertwine import collect
-    from intertwine.comparing.experiments import Network
+    from intertwine.comparing.experiments import ObservedNetwork
 
     if setting.preset == "cifar":
         yield from _published(setting, progress)
@@ -187,13 +189,15 @@ def _networks(folder: Path, setting: Setting, progress: Progress) -> Iterator[Ne
                 layer = "features.17" if quick else last_features(model, images[:1])
                 found = collect(model, images, at=layer)
                 kind = "trained" if trained else "untrained"
-                yield Network(f"{label} s{seed} {kind}", found[layer].flatten(1), found.outputs, trained)
+                yield ObservedNetwork(
+                    f"{label} s{seed} {kind}", found[layer].flatten(1), found.outputs, trained
+                )
 
 
-def _published(setting: Setting, progress: Progress) -> Iterator[Network]:
+def _published(setting: Setting, progress: Progress) -> Iterator[ObservedNetwork]:
     """The nets of CIFAR-10 that others trained, and an untrained one of every architecture."""
     from intertwine import collect
-    from intertwine.comparing.experiments import Network
+    from intertwine.comparing.experiments import ObservedNetwork
 
     fresh: set[str] = set()
     for done, name in enumerate(RELATED):
@@ -208,7 +212,7 @@ def _published(setting: Setting, progress: Progress) -> Iterator[Network]:
         for model, kind in zip(nets, ("trained", "untrained"), strict=False):
             found = collect(model, images, at=layer)
             label = f"{name if kind == 'trained' else how.model} {kind}"
-            yield Network(label, found[layer].flatten(1), found.outputs, kind == "trained")
+            yield ObservedNetwork(label, found[layer].flatten(1), found.outputs, kind == "trained")
 
 
 def last_features(model: nn.Module, example: Tensor) -> str:
@@ -247,13 +251,14 @@ def relation(name: str, folder: Path, setting: Setting, progress: Progress) -> O
         number("Spearman correlation of CKA and JSD, trained pairs", -0.75, rho["jsd"]),
         number("of CKA and Spearman of outputs", 0.703, rho["spearman"]),
         holds("JSD of untrained pairs", "all of them have a JSD close to 0", f"at most "
-              f"{max(untrained):.3f} nats",
+              f"{max(untrained):.3f} nats, of trained ones {np.mean(trained):.3f} in the mean",
               "the largest is below half of the mean of trained pairs",
               max(untrained) < 0.5 * float(np.mean(trained))),
     ]  # fmt: skip
+    many = f"{len(trained)} pairs of trained and {len(untrained)} of untrained nets"
     figures = {
-        "CKA against JSD": relation_figure(found, "jsd"),
-        "CKA against Spearman of outputs": relation_figure(found, "spearman"),
+        f"CKA against JSD, {many}": relation_figure(found, "jsd"),
+        f"CKA against Spearman of outputs, {many}": relation_figure(found, "spearman"),
     }
     facts = {"pairs": len(found.pairs), "rho JSD": found.rho_jsd, "rho Spearman": found.rho_spearman}
     return write_outcome(

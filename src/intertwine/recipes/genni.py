@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ BATCH = 256  # of both tables of appendix B
 
 
 @dataclass(frozen=True)
-class Settings:
+class GenniSettings:
     """One experiment of appendix B and how the search is run in it; `quick` is (inputs, tolerance)."""
 
     model: str
@@ -49,17 +50,19 @@ class Settings:
     starts: str = "random"
     spread: float = 0.5
 
-    def at_size(self, quick: bool) -> Settings:
+    def at_size(self, quick: bool) -> GenniSettings:
         """The experiment of the paper, or a small one."""
         return replace(self, inputs=self.quick[0], tolerance=self.quick[1]) if quick else self
 
 
-SMALL = Settings("four", 16384, (1,), lr=0.015, seed=10, tolerance=1e-6, max_steps=60_000, quick=(1024, 1e-6))
-LENET = Settings(
+SMALL = GenniSettings(
+    "four", 16384, (1,), lr=0.015, seed=10, tolerance=1e-6, max_steps=60_000, quick=(1024, 1e-6)
+)
+LENET = GenniSettings(
     "lenet5", 8192, (1, 28, 28), lr=0.001, seed=0, tolerance=1e-3, max_steps=4000, quick=(32, 1.5e-3)
 )
 # epsilon = 1e-5 lies below the variance, where SGD from random starts stalled: the starts are near theta.
-LENET_NEAR = Settings(
+LENET_NEAR = GenniSettings(
     "lenet5", 8192, (1, 28, 28), lr=0.0003, seed=0, tolerance=5e-6, max_steps=4000,
     quick=(32, 8e-6), optimizer="adam", starts="perturbed", spread=0.1,
 )  # fmt: skip
@@ -83,7 +86,7 @@ def four_parameter_net() -> nn.Module:
     return nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False))
 
 
-def make_objective(settings: Settings) -> Objective:
+def make_objective(settings: GenniSettings) -> Objective:
     """The network with the paper's seed, and Gaussian inputs."""
     import torch
 
@@ -97,7 +100,9 @@ def make_objective(settings: Settings) -> Objective:
     return function_distance(model, inputs)
 
 
-def find_sample(objective: Objective, settings: Settings, dim: int, progress: Progress) -> EquivalenceSample:
+def find_sample(
+    objective: Objective, settings: GenniSettings, dim: int, progress: Progress
+) -> EquivalenceSample:
     """theta_0 ... theta_dim by the paper's search."""
     from intertwine.exploring import find_equivalents
 
@@ -130,7 +135,7 @@ def draw_view(
 
 
 def make_figure(
-    name: str, title: str, parts: tuple[tuple[Settings, View], ...], embedding: bool,
+    name: str, title: str, parts: tuple[tuple[GenniSettings, View], ...], embedding: bool,
     folder: Path, setting: Setting, progress: Progress,
 ) -> Outcome:  # fmt: skip
     """Search, evaluate and draw each part, as an embedding or as it is; one page and one PNG a drawing."""
@@ -170,6 +175,8 @@ def make_figure(
             except MissingExtra as error:
                 facts["PNG"] = error.what
     differs = f"{DIFFERS} {QUICK}" if setting.quick else DIFFERS
+    if embedding and find_spec("umap") is None:
+        differs += " UMAP is not installed: the picture has principal components instead."
     judged = judge(claims, setting, differs)
     for drawings, landscape, topologies, measured in body:
         fill_page(page, drawings, landscape, topologies, measured)
@@ -181,15 +188,16 @@ def make_figure(
 
 
 def _claims(
-    name: str, letter: str, settings: Settings, found: Topology, measured: dict[str, Any]
+    name: str, letter: str, settings: GenniSettings, found: Topology, measured: dict[str, Any]
 ) -> list[Claim]:
     """What the source reads off its figures by eye, as numbers of the grid."""
     where, size = f"figure {name[-1]}{letter}", found.points
     largest = found.largest / size if size else 0.0
     ratio = measured["epsilon / variance of outputs"]
     why = f"epsilon is {ratio:.3g} times the variance of the outputs; below 1 it tells functions apart."
-    text = f"{found.components} components, the largest with {largest:.0%} of {size:,} points; epsilon is "
-    text += f"{ratio:.3g} times the variance of the outputs"
+    plural = "s" * (found.components != 1)
+    text = f"{found.components} component{plural}, the largest with {largest:.0%} of {size:,} points; "
+    text += f"epsilon is {ratio:.3g} times the variance of the outputs"
     claims = [
         holds(f"{where}: components of the epsilon-set", "there is a connected region with low loss"
               if name[-1] in "14" else "the region remains connected", text, "the largest has 90 % of the "
@@ -229,7 +237,7 @@ def choose_drawings(landscape: Landscape, view: View, embedding: bool, quick: bo
 
 
 def measure(
-    settings: Settings, view: View, objective: Objective, sample: EquivalenceSample, landscape: Landscape
+    settings: GenniSettings, view: View, objective: Objective, sample: EquivalenceSample, landscape: Landscape
 ) -> dict[str, Any]:
     """The numbers of one part."""
     facts: dict[str, Any] = {
@@ -259,7 +267,7 @@ def invariant_error(theta: Any, point: Any) -> float:
 
 _PLANE = View(2, 2.0, 100, 0.0025, quick=40)
 _SPACE = View(3, 2.0, 50, 0.0025, quick=20)
-_FIGURES: tuple[tuple[str, str, tuple[tuple[Settings, View], ...], bool], ...] = (
+_FIGURES: tuple[tuple[str, str, tuple[tuple[GenniSettings, View], ...], bool], ...] = (
     ("genni-fig1", "the equivalence class of a four-parameter network in a plane", ((SMALL, _PLANE),), False),
     ("genni-fig2", "the same in three dimensions", ((SMALL, _SPACE),), False),
     (
@@ -269,11 +277,11 @@ _FIGURES: tuple[tuple[str, str, tuple[tuple[Settings, View], ...], bool], ...] =
         True,
     ),
     ("genni-fig4", "LeNet-5 in a plane", ((LENET, View(2, 13.0, 100, 0.0025, quick=16)),), False),
-    ("genni-fig5", "LeNet-5 in three dimensions", ((LENET, View(3, 13.0, 35, 0.0025, quick=7)),), False),
+    ("genni-fig5", "LeNet-5 in three dimensions", ((LENET, View(3, 13.0, 35, 0.0025, quick=15)),), False),
     (
         "genni-fig6",
         "UMAP of LeNet-5 in three and four dimensions",
-        ((LENET, View(3, 13.0, 35, 0.0025, quick=7)), (LENET_NEAR, View(4, 1.0, 20, 1e-5, quick=4))),
+        ((LENET, View(3, 13.0, 35, 0.0025, quick=15)), (LENET_NEAR, View(4, 1.0, 20, 1e-5, quick=6))),
         True,
     ),
 )

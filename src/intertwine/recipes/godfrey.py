@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -105,6 +105,29 @@ def load_seeds(model: str, count: int, folder: Path, setting: Setting, progress:
     return Seeds(
         nets, splits.train.take(train), splits.test if test is None else splits.test.take(test), kind
     )
+
+
+def measured_once(
+    folder: Path, name: str, seeds: Seeds, make: Callable[[], list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """What `make` measures on these nets and images, read where another figure measured it before."""
+    import hashlib
+    import json
+
+    from intertwine.files import write_bytes
+    from intertwine.plain import to_json
+
+    digest = hashlib.sha256(seeds.train.fingerprint() + seeds.test.fingerprint())
+    digest.update(repr(seeds.layers).encode())
+    for net in seeds.nets:
+        for weight in net.state_dict().values():
+            digest.update(weight.contiguous().numpy().tobytes())
+    path = folder / "runs" / f"{name}-{digest.hexdigest()[:16]}.json"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, to_json(make()).encode())
+    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 def star(layers: list[str], inside: Mapping[str, bool]) -> list[str]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from intertwine.recipes import Outcome, Progress, Reproduction, Setting
 from intertwine.recipes.cifar import load_checkpoint, load_images
-from intertwine.recipes.claims import holds
+from intertwine.recipes.claims import holds, share_interval
 from intertwine.recipes.nets import Net, load_net_data, train_net
 from intertwine.recipes.pages import write_outcome
 
@@ -158,7 +158,7 @@ def accuracy_curves(name: str, folder: Path, setting: Setting, progress: Progres
               "equivalent features could be merged", share_text(left), "they do not rise with the size, "
                   "and the "
               "largest net keeps fewer than the smallest", None if len(shares) < 2 else
-              all(a >= b - 0.02 for a, b in pairwise(shares)) and shares[-1] < shares[0]),
+              all(a >= b - 0.02 for a, b in pairwise(shares)) and shares[-1] < shares[0], why=WHY),
     ]  # fmt: skip
     if not setting.quick:
         near = min(curves["VGG16"], key=lambda p: abs(p.kept - 0.2303))
@@ -173,15 +173,19 @@ def accuracy_curves(name: str, folder: Path, setting: Setting, progress: Progres
         )  # fmt: skip
     return write_outcome(
         folder, name, "accuracy against parameters left",
-        {f"Each dot is a beta; 95 % intervals, {tested:,} test inputs": curve_figure(curves, tested=tested)},
+        {f"{', '.join(subjects)}: each dot is a beta; 95 % intervals, {tested:,} test inputs":
+         curve_figure(curves, tested=tested)},
         setting=setting, tables={"Points": curve_rows(curves)}, facts=accuracy_facts(subjects), claims=claims,
         differs=DIFFERS[setting.preset],
     )  # fmt: skip
 
 
 def smallest_within(points: list[CurvePoint], accuracy: float) -> CurvePoint | None:
-    """The point of the largest beta whose accuracy is at least 95 % of that before, if there is one."""
-    return max((p for p in points if p.score >= 0.95 * accuracy), key=lambda p: p.setting, default=None)
+    """The smallest net whose accuracy is at least 95 % of that before, if there is one.
+
+    By what is kept, not by the setting: a beta merges more where it is larger, a share where it is smaller.
+    """
+    return min((p for p in points if p.score >= 0.95 * accuracy), key=lambda p: p.kept, default=None)
 
 
 def shares_left(curves: Mapping[str, list[CurvePoint]], subjects: Mapping[str, Subject]) -> dict[str, float]:
@@ -219,14 +223,31 @@ def sizes(name: str, folder: Path, setting: Setting, progress: Progress) -> Outc
               "more parameter with a smaller decrease on testing accuracy",
               ", ".join(f"{r['net']}: {c:.0%}" for r, c in zip(ordered, cut, strict=True)),
               "largest for the largest net",
-              None if len(cut) < 2 else cut[-1] == max(cut) and cut[-1] > cut[0])
+              None if len(cut) < 2 else cut[-1] == max(cut) and cut[-1] > cut[0], why=WHY)
     ]  # fmt: skip
-    figure = scatter(groups, x_title="parameters", y_title="accuracy")
+    tested = min(s.tested for s in subjects.values())
+    halves = {
+        label: [(found.high - found.low) / 2 for _, share, _ in points
+                if (found := share_interval(share, tested))]
+        for label, points in groups.items()
+    }  # fmt: skip
+    figure = scatter(groups, x_title="parameters", y_title="accuracy", halves=halves)
     return write_outcome(
-        folder, name, "accuracy against the number of parameters", {"Before and after merging": figure},
+        folder, name, "accuracy against the number of parameters",
+        {f"Before and after merging at the largest beta within 95 % of the accuracy; 95 % intervals, "
+         f"{tested:,} test inputs": figure},
         setting=setting, tables={"Nets": rows}, facts=accuracy_facts(subjects), claims=claims,
         differs=f"VGGs only; the source shows ResNets too. {DIFFERS[setting.preset]}",
     )  # fmt: skip
+
+
+def find_peaks(values: list[int]) -> list[int]:
+    """Every place, from 1, where the largest value is reached: a plateau is not in the middle for its start.
+
+    >>> find_peaks([41, 64, 512, 512, 391])
+    [3, 4]
+    """
+    return [place for place, value in enumerate(values, 1) if value == max(values)]
 
 
 def complexity(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
@@ -244,22 +265,24 @@ def complexity(name: str, folder: Path, setting: Setting, progress: Progress) ->
         found[net] = next(within, planner.at_beta(0.0)).complexity
     largest = list(subjects)[-1]
     widths = {a.name: a.size for a in subjects[largest].symmetry.axes if a.mergeable}
-    peak = max(found[largest], key=lambda axis: found[largest][axis])
-    place, layers = list(found[largest]).index(peak) + 1, len(found[largest])
+    peaks, layers = find_peaks(list(found[largest].values())), len(found[largest])
+    ends = [list(found[largest].values())[k] for k in (0, -1)]
     claims = [
         holds(f"where the complexity of {largest} is largest", "increasing at the first several layers "
               "and decreasing "
               "at the last several layers while the maximum feature complexity is reached in the middle",
-              f"at {peak}, number {place} of {layers}: " + ", ".join(map(str, found[largest].values())),
-              "in the middle half, and above both ends", layers / 4 < place <= 3 * layers / 4
-              and found[largest][peak] > max(list(found[largest].values())[k] for k in (0, -1)),
+              f"at {'numbers' if len(peaks) > 1 else 'number'} {', '.join(map(str, peaks))} of {layers}: "
+              + ", ".join(map(str, found[largest].values())),
+              "only in the middle half, and above both ends", layers / 4 < peaks[0]
+              and peaks[-1] <= 3 * layers / 4 and max(found[largest].values()) > max(ends),
               why="Widths are part of complexity: where few features merge, it is largest where the net "
                   "is widest.")
     ]  # fmt: skip
     rows = [{"net": n, **c} for n, c in found.items()]
     return write_outcome(
         folder, name, "feature complexity against depth",
-        {"Channels left at the largest beta within 95 % of the accuracy": complexity_figure(found, widths)},
+        {f"Channels left at the largest beta within 95 % of the accuracy, "
+         f"{min(s.tested for s in subjects.values()):,} test inputs": complexity_figure(found, widths)},
         setting=setting, tables={"Complexity": rows}, facts=accuracy_facts(subjects), claims=claims,
         differs=DIFFERS[setting.preset],
     )  # fmt: skip

@@ -21,7 +21,7 @@ from intertwine.recipes.worlds import CIFAR100, IMAGES, SEEDS
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from intertwine.comparing.experiments import Network, PathPoint
+    from intertwine.comparing.experiments import ObservedNetwork, PathPoint
 
 PAPER_EPOCHS = (*range(11), *range(15, 41, 5), *range(50, 101, 10))
 QUICK_EPOCHS = tuple(range(9))
@@ -36,7 +36,7 @@ PATHS = {
 
 def _on_the_way(
     folder: Path, setting: Setting, progress: Progress
-) -> Iterator[tuple[str, dict[int, Network]]]:
+) -> Iterator[tuple[str, dict[int, ObservedNetwork]]]:
     """Runs, each with its net at several epochs."""
     if setting.preset == "cifar":
         for norm, decay in longer.SETTINGS:
@@ -59,15 +59,17 @@ def _on_the_way(
             yield label, dict(_seen(label, nets, splits.test.images[: 500 if quick else 5800]))
 
 
-def _seen(label: str, nets: Iterable[tuple[int, nn.Module]], images: Tensor) -> Iterator[tuple[int, Network]]:
+def _seen(
+    label: str, nets: Iterable[tuple[int, nn.Module]], images: Tensor
+) -> Iterator[tuple[int, ObservedNetwork]]:
     """(epoch, features after the last convolution and outputs) of the nets of a run."""
     from intertwine import collect
-    from intertwine.comparing.experiments import Network
+    from intertwine.comparing.experiments import ObservedNetwork
 
     for epoch, model in nets:
         layer = last_features(model, images[:1])
         kept = collect(model, images, at=layer)
-        yield epoch, Network(f"{label}, epoch {epoch}", kept[layer].flatten(1), kept.outputs)
+        yield epoch, ObservedNetwork(f"{label}, epoch {epoch}", kept[layer].flatten(1), kept.outputs)
 
 
 def paths(name: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
@@ -77,9 +79,9 @@ def paths(name: str, folder: Path, setting: Setting, progress: Progress) -> Outc
 
     runs = _on_the_way(folder, setting, progress)
     points = [point for label, found in runs for point in training_path(label, found)]
-    figures = dict(
-        zip(("Similarity over epochs", "Divergence over epochs", "Both"), path_figures(points), strict=True)
-    )
+    many = f"{len({p.run for p in points})} runs, {len(points)} nets"
+    captions = [f"{what}; {many}" for what in ("CKA over epochs", "Divergence over epochs", "Both")]
+    figures = dict(zip(captions, path_figures(points), strict=True))
     claims = path_claims(points)
     differs = PATHS[setting.preset]
     return write_outcome(

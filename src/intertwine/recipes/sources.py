@@ -60,7 +60,7 @@ _TABLE = """
 000 | Table 1 | terms of category theory and of networks | | nothing to run: words
 000 | Eq. 3 | a network structure as a category | unit/test_values.py::test_a_model_is_like_itself_under_the_group_at_every_value | the graph that `inspect` shows
 000 | Definition 2.1 | functionally equivalent features | unit/test_source_theory.py::test_the_defect_of_naturality_is_zero_for_an_isomorphic_net_and_only_for_one |
-000 | Proposition 2.2 | linear mode connectivity implies an isomorphism | | `naturality_defect` says how far a pair is from one; a trained pair with a flat line was not measured
+000 | Proposition 2.2 | linear mode connectivity implies an isomorphism | ifm-connected |
 000 | Figure 2a | distances of the features of the last convolution | ifm-fig2a |
 000 | Section 4.1, ours | does longer training with weight decay make equal features? | ifm-training | our question: the source says that they are equal, not why
 000 | Figure 2b | interpolation to swapped features | ifm-fig2b |
@@ -115,7 +115,7 @@ _TABLE = """
 002 | Figure 9 | Procrustes of ResNet20s | symmetry-fig9 |
 002 | Figure 10 | Procrustes of ResNet18s | symmetry-fig10 |
 002 | Figure 11 | CKA of ResNet18s | symmetry-fig11 |
-002 | Figure 12 | stitching of vision transformers | symmetry-fig12 | a ViT and a modular-addition transformer; ten trained CCTs are not here
+002 | Figure 12 | stitching of vision transformers | symmetry-fig12 | ViTs, GPTs and modular-addition transformers; ten trained CCTs are not here
 002 | Figure 13 | stitching with alpha chosen | symmetry-fig13 |
 002 | Figure 14 | which alpha is chosen | symmetry-fig14 unit/test_stitch.py::test_an_alpha_that_was_chosen_is_told |
 002 | Figure 15 | penalty against sparsity | symmetry-fig15 |

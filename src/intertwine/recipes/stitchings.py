@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,16 @@ import numpy as np
 
 from intertwine.recipes import Claim, Outcome, Progress, Reproduction, Setting
 from intertwine.recipes.claims import above, holds, mean_interval, number
-from intertwine.recipes.godfrey import IMAGES, NETS, SMALL, Pairs, Seeds, load_seeds, paper_net
+from intertwine.recipes.godfrey import (
+    IMAGES,
+    NETS,
+    SMALL,
+    Pairs,
+    Seeds,
+    load_seeds,
+    measured_once,
+    paper_net,
+)
 from intertwine.recipes.nets import load_net_data, train_net
 from intertwine.recipes.pages import write_outcome
 from intertwine.recipes.symmetries import recipe
@@ -25,13 +35,29 @@ KINDS = {
     "paper": ("full", "rank:1", "rank:2", "rank:4", "group"),
 }
 # lambda of the lasso; the source has 0.001, 0.01 and 0.1, more of them say what a lasso costs at a sparsity
-LASSOS = {"quick": ("0.3", "0.1", "0.03", "0.01", "0.001"), "paper": ("0.3", "0.1", "0.03", "0.01", "0.001")}
+LASSOS = {
+    "quick": ("0.3", "0.1", "0.03", "0.01", "0.001"),
+    "cifar": ("3", "1", "0.3", "0.1", "0.01", "0.001"),  # below 1 no lasso is as sparse as the group there
+    "paper": ("0.3", "0.1", "0.03", "0.01", "0.001"),
+}
 # Of the nets there, three pairs, cut at every second activation, or in the second block of each stage.
 STITCHED, CUT_AT = {"cifar": 3}, {"tiny10": r"relu_[1357]$", "resnet20": r"\.1\."}
 SLOPES = {"quick": (1e-2, 0.5, 1.0)}
 TUNED = {"quick": 15}
 TABLE3 = dict(
     zip((1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9, 1.0), (89.3, 89.4, 89.2, 89.4, 86.6, 73.0, 41.8), strict=True)
+)
+NARROW = (
+    "A guess: narrow layers (16 and 32 channels here, 64 to 512 in the source) have few features that "
+    "all seeds share, so that no permutation of them fits; the stitch is trained on few images."
+)
+LITTLE = (
+    "A guess: stitches of low rank are trained here for two epochs on few images, from their closed form; in "
+    "the source they have 20 epochs on 50,000."
+)
+RESIDUAL = (
+    "A guess: nets of few channels, and stitches that start from their closed form, which costs little where "
+    "the late layers of both nets tell the classes apart alike."
 )
 HOW = (
     "Stitches are trained in two epochs on the outputs of B from their closed form, where the source "
@@ -100,7 +126,7 @@ def _plain_claims(found: Pairs) -> list[Claim]:
               "accuracy of f and "
               "f~ in all but one layer", f"{below} of {len(by_layer)}: "
               + ", ".join(f"{i.value:.1f}" for i in by_layer),
-              "the upper end is below 10 at all but one layer", below >= len(by_layer) - 1),
+              "the upper end is below 10 at all but one layer", below >= len(by_layer) - 1, why=NARROW),
         above("rank r minus group, mean over layers", "reduced rank transformations ... incur "
               "significantly higher "
               "stitching penalties", [found.interval(found.mean(k) - found.mean("group")) for k in ranks],
@@ -109,17 +135,18 @@ def _plain_claims(found: Pairs) -> list[Claim]:
               "the third "
               "activation layer, then decrease at the final activation layer",
               [found.interval(group[:, :, -2] - group[:, :, k]) for k in (0, -1)], unit=" points",
-              names=("first", "last")),
+              names=("first", "last"), why=NARROW),
     ]  # fmt: skip
 
 
 def _residual_claims(found: Pairs, model: str, accuracies: list[float]) -> list[Claim]:
     gaps = {k: found.interval(found.mean(k, "inside") - found.mean(k, "outside")) for k in found.values}
+    why = LITTLE if model.startswith("resnet20") else RESIDUAL
     claims = [
         above("inside minus outside of residual blocks, mean", "layers inside residual blocks incur "
               "higher penalties "
               "... This holds even in the full 1-by-1 convolution case",
-              [gaps["group"], gaps["full"]], names=("group", "full"), unit=" points")
+              [gaps["group"], gaps["full"]], names=("group", "full"), unit=" points", why=why)
     ]  # fmt: skip
     if model.startswith("resnet20"):
         versus = {c: found.mean("rank:1", c) - found.mean("group", c) for c in ("outside", "inside")}
@@ -127,12 +154,13 @@ def _residual_claims(found: Pairs, model: str, accuracies: list[float]) -> list[
         claims += [
             above("rank 1 minus group outside of blocks", "G_ReLU stitching consistently outperforms rank "
                   "1 ... "
-                  "stitching outside residual blocks", [found.interval(versus["outside"])], unit=" points"),
+                  "stitching outside residual blocks", [found.interval(versus["outside"])], unit=" points",
+                  why=why),
             above("group minus every other inside of blocks", "it consistently underperforms all "
                   "strategies inside "
                   "residual blocks",
                   [found.interval(found.mean("group", "inside") - found.mean(k, "inside")) for k in rivals],
-                  names=rivals, unit=" points"),
+                  names=rivals, unit=" points", why=why),
         ]  # fmt: skip
     else:
         inner = [k for k, layer in enumerate(found.layers) if found.inside[layer]]
@@ -142,9 +170,30 @@ def _residual_claims(found: Pairs, model: str, accuracies: list[float]) -> list[
             holds("group's penalty at the last but one layer inside a block", "random chance performance "
                   "at that "
                   "layer", f"{worst.value:.1f} points; chance is {chance:.1f}", "within 5 points of chance",
-                  worst.value > chance - 5)
+                  worst.value > chance - 5, why=why)
         )  # fmt: skip
     return claims
+
+
+def _choose_alphas(seeds: Seeds, progress: Progress) -> list[dict[str, Any]]:
+    """Of every pair: penalties at each layer with alpha 0.1 and with the one chosen, and which it is."""
+    from intertwine.stitching import Training, stitch
+
+    found: list[dict[str, Any]] = []
+    cuts = seeds.layers
+    for a, b in combinations(seeds.nets, 2):
+        progress(len(found), len(seeds.nets) * (len(seeds.nets) - 1) // 2, "choosing alpha for pairs")
+        reports = [
+            stitch(a, b, seeds.train, seeds.test, at=cuts, kinds=["group"], training=plan, enough=-100)
+            for plan in (Training(alpha=0.1), Training(alpha="cv"))
+        ]
+        of = [[report[layer, "group"] for layer in cuts] for report in reports]
+        penalties = [[one.trained for one in found_at] for found_at in of]
+        found.append({
+            "penalties": dict(zip(("alpha 0.1", "alpha chosen"), penalties, strict=True)),
+            "alphas": [one.alpha for one in of[1]],
+        })  # fmt: skip
+    return found
 
 
 def chosen_alpha(
@@ -152,27 +201,13 @@ def chosen_alpha(
 ) -> Outcome:
     """Fig. 13 and 14: alpha by cross-validation, what it costs or gains, and which it is."""
     from intertwine.pages.similarity_figures import bars
-    from intertwine.stitching import Training, stitch
 
     seeds = _some(load_seeds("myrtle", 64, folder, setting, progress), setting)
     cuts = seeds.layers
-    alphas: dict[str, list[float]] = {layer: [] for layer in cuts}
-
-    def measure(a: nn.Module, b: nn.Module) -> Mapping[str, list[float]]:
-        out = {}
-        for label, alpha in (("alpha 0.1", 0.1), ("alpha chosen", "cv")):
-            progress(0, 2, f"{label}")
-            plan = Training(alpha=alpha)  # type: ignore[arg-type]
-            report = stitch(
-                a, b, seeds.train, seeds.test, at=cuts, kinds=["group"], training=plan, enough=-100
-            )
-            out[label] = [report[layer, "group"].trained for layer in cuts]
-            if alpha == "cv":
-                for layer in cuts:
-                    alphas[layer].append(float(report[layer, "group"].alpha or float("nan")))
-        return out
-
-    found = Pairs.measured(seeds, measure)
+    kept = measured_once(folder, "alphas", seeds, partial(_choose_alphas, seeds, progress))
+    alphas: dict[str, list[float]] = {layer: [p["alphas"][k] for p in kept] for k, layer in enumerate(cuts)}
+    penalties = iter(kept)
+    found = Pairs.measured(seeds, lambda a, b: next(penalties)["penalties"])
     change = found.interval(found.mean("alpha chosen") - found.mean("alpha 0.1"))
     several = [layer for layer in cuts if len(set(alphas[layer])) > 1]
     claims = {
@@ -180,11 +215,13 @@ def chosen_alpha(
             "similar results to "
                      "those in fig. 1", f"{change.value:.2f} [{change.low:.2f}, {change.high:.2f}] points",
                      "the interval lies within 2 points of 0",
-                     None if change.low != change.low else max(abs(change.low), abs(change.high)) < 2)],
+                     None if change.low != change.low else max(abs(change.low), abs(change.high)) < 2,
+                     why="Each alpha is tried on few images, so that the choice is a noisy one.")],
         "14": [holds("layers at which different pairs choose different alphas", "there is substantial "
             "variance in the "
                      "alpha selected by cross-validation, at all layers", f"{len(several)} of {len(cuts)}",
-                     "at all layers", len(several) == len(cuts))],
+                     "at all layers", len(several) == len(cuts), why="Few pairs of nets, and few images to "
+                     "choose on: at a layer all of them may choose alike.")],
     }[show]  # fmt: skip
     grid = sorted({a for found_here in alphas.values() for a in found_here})
     counts = {layer: [alphas[layer].count(a) for a in grid] for layer in cuts}
@@ -209,7 +246,7 @@ def sparse_stitching(name: str, title: str, folder: Path, setting: Setting, prog
     from intertwine.stitching import stitch
 
     seeds = _some(load_seeds("myrtle", 64, folder, setting, progress), setting)
-    kinds = ["full", "group", *(f"lasso:{w}" for w in LASSOS.get(setting.preset, LASSOS["quick"]))]
+    kinds = ["full", "group", *(f"lasso:{w}" for w in LASSOS[setting.preset])]
     cuts = seeds.layers
     points: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
 
@@ -217,8 +254,7 @@ def sparse_stitching(name: str, title: str, folder: Path, setting: Setting, prog
         progress(0, 1, "stitching a pair")
         report = stitch(a, b, seeds.train, seeds.test, at=cuts, kinds=kinds)
         for one in report.stitchings:
-            label = "lasso" if one.kind.startswith("lasso") else one.kind
-            points.setdefault(label, {}).setdefault((one.layer, one.kind), []).append(
+            points.setdefault(one.kind, {}).setdefault((one.layer, one.kind), []).append(
                 (one.sparsity, one.trained)
             )
         lasso = []
@@ -238,29 +274,34 @@ def sparse_stitching(name: str, title: str, folder: Path, setting: Setting, prog
         k: np.mean(v, axis=0)
         for k, v in (
             ("group", points["group"][cuts[-1], "group"]),
-            ("lasso", points["lasso"][cuts[-1], "lasso:0.01"]),
+            ("lasso", points["lasso:0.01"][cuts[-1], "lasso:0.01"]),
         )
     }
     near = np.abs(last["group"] - last["lasso"])
     claims = [
         above("penalty of a lasso stitch as sparse as the group's, minus the group's; mean over layers",
               "G_ReLU layers achieve low stitching penalties for their sparsity levels",
-              gaps, unit=" points"),
+              gaps, unit=" points", why="A lasso map here is trained from its closed form by proximal "
+              "steps, and may be the better one at the same sparsity."),
         holds("last layer: group and lambda = 0.01 apart", "in the final layer the scatter points "
               "corresponding to "
               "G_ReLU and lambda = 0.01 nearly overlap", f"{near[0]:.2f} in sparsity, {near[1]:.1f} points",
-              "at most 0.05 and 5 points", bool(near[0] <= 0.05 and near[1] <= 5)),
+              "at most 0.05 and 5 points", bool(near[0] <= 0.05 and near[1] <= 5),
+              why="What lambda does depends on the scale of the loss and of the features, which are ours."),
     ]  # fmt: skip
     groups = {
         label: [(float(np.mean([s for s, _ in v])), float(np.mean([p for _, p in v])), f"{layer}, {kind}")
                 for (layer, kind), v in of.items()]
         for label, of in points.items()
     }  # fmt: skip
-    figure = scatter(groups, x_title="sparsity (eq. D.1)", y_title="penalty, points of accuracy")
     pairs = len(next(iter(points["group"].values())))
+    spread = {label: [float(np.std([p for _, p in v])) for v in of.values()] for label, of in points.items()}
+    figure = scatter(
+        groups, x_title="sparsity (eq. D.1)", y_title="penalty, points of accuracy", halves=spread
+    )
     return write_outcome(
         folder, name, f"{title}, {seeds.what}",
-        {f"One point a layer and a kind, mean over {pairs} pairs": figure},
+        {f"One point a layer and a kind (lasso: its lambda), mean and deviation of {pairs} pairs": figure},
         setting=setting, claims=claims, tables={"At the sparsity of the group": found.rows()},
         facts={"pairs": pairs}, differs=_differs(seeds, "myrtle", 32) + " Lasso maps are trained by "
             "proximal steps, "
@@ -301,7 +342,10 @@ def rotations(name: str, title: str, folder: Path, setting: Setting, progress: P
         above("penalty of a rotation minus that of a group element, mean over layers", "transforming by A "
               "in G_ReLU "
               "rather a random orthogonal matrix results in significantly smaller rotation penalties", [gap],
-              unit=" points")
+              unit=" points", why=f"At {layers[-1]}, after which only the classifier is trained, {epochs} "
+              f"epochs undo neither: {found['group'][:, -1].mean():.0f} points lost by the group, "
+              f"{found['orthogonal'][:, -1].mean():.0f} by a rotation, and that is most of the mean. Before "
+              f"it: {found['group'][:, :-1].mean():.1f} and {found['orthogonal'][:, :-1].mean():.1f}.")
     ]  # fmt: skip
     intervals = {by: [mean_interval(v[:, k].tolist()) for k in range(len(layers))] for by, v in found.items()}
     series = {by: [i.value for i in v] for by, v in intervals.items()}
@@ -354,12 +398,13 @@ def slopes(name: str, title: str, folder: Path, setting: Setting, progress: Prog
     claims = [
         above(f"accuracy at slope {low:g} minus at {high:g}", "the significant decrease in CIFAR-10 "
               "accuracy for "
-              "larger s", [mean_interval(fall)], unit=" points"),
+              "larger s", [mean_interval(fall)], unit=" points",
+              why="A linear net tells these digits apart almost as well."),
         above(f"range of penalties over layers at slope {low:g} minus at {high:g}", "unlike for s << 1 "
               "... the "
               "stitching penalties for s = 1 are mostly constant throughout the layers",
               [mean_interval([a - b for a, b in zip(spread[low], spread[high], strict=True)])],
-              unit=" points"),
+              unit=" points", why="Three ends of stages, where the source has every layer."),
     ]  # fmt: skip
     if setting.own:
         claims += [
@@ -372,15 +417,19 @@ def slopes(name: str, title: str, folder: Path, setting: Setting, progress: Prog
         | {layer: float(np.mean([p[k] for p in penalty[s]])) for k, layer in enumerate(layers)}
         for s in chosen
     ]
-    series = {
-        layer: (list(chosen), [float(np.mean([p[k] for p in penalty[s]])) for s in chosen])
-        for k, layer in enumerate(layers)
+    found_at = {
+        layer: [mean_interval([p[k] for p in penalty[s]]) for s in chosen] for k, layer in enumerate(layers)
     }
     figure = lines(
-        series, x_title="negative slope", y_title="penalty of the group's stitch, points", log=True
-    )
+        {layer: (list(chosen), [i.value for i in v]) for layer, v in found_at.items()},
+        x_title="negative slope", y_title="penalty of the group's stitch, points", log=True,
+        bands={layer: ([i.low for i in v], [i.high for i in v]) for layer, v in found_at.items()},
+    )  # fmt: skip
+    pairs = len(penalty[low])
     return write_outcome(
-        folder, name, title, {"Stitching at the end of each stage, mean over three pairs": figure},
+        folder, name, title,
+        {f"Stitching at the end of each stage; 95 % intervals over {pairs} pairs of {NETS['quick']} networks":
+         figure},
         setting=setting, tables={"Slopes": rows}, claims=claims, facts={"groups": groups},
         differs=f"{HOW}; {len(train):,} training images; three pairs of {net.model} of three seeds on "
                 f"{net.data}, and "

@@ -21,31 +21,19 @@ PIXELS = "a window slides over it"
     contracts=True, product=(1, 2, 1), channels_last=True, moments=moments.convolution, rows=1,
 )  # fmt: skip
 def conv(
-    ctx: Context,
-    x: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: object = 1,
-    padding: object = 0,
-    dilation: object = 1,
-    groups: int = 1,
-) -> Value:
+    ctx: Context, x: Value, weight: Value, bias: Value | None = None,
+    stride: object = 1, padding: object = 0, dilation: object = 1, groups: int = 1,
+) -> Value:  # fmt: skip
     """sum_i w[o, i, window] x[n, i, window] + b[o], within each group."""
     return _conv(ctx, x, weight, bias, groups, transposed=False)
 
 
 @rule("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input", contracts=True, rows=1)
 def conv_transpose(
-    ctx: Context,
-    x: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: object = 1,
-    padding: object = 0,
-    output_padding: object = 0,
-    groups: int = 1,
+    ctx: Context, x: Value, weight: Value, bias: Value | None = None,
+    stride: object = 1, padding: object = 0, output_padding: object = 0, groups: int = 1,
     dilation: object = 1,
-) -> Value:
+) -> Value:  # fmt: skip
     """sum_i w[i, o, window] x[n, i, window] + b[o], within each group."""
     return _conv(ctx, x, weight, bias, groups, transposed=True)
 

@@ -24,7 +24,7 @@ TOKENS, IMAGE = (3,), (4, 6)
 
 
 @dataclass(frozen=True)
-class Example:
+class RuleExample:
     """One use of an op.
 
     body: f(h, *p). pixels: shape of the other dimensions; channels come last for tokens and first (after the
@@ -51,7 +51,7 @@ class Example:
 class Sandwich(nn.Module):
     """y = W2 f(W1 x + b1; p) + b2, in float64."""
 
-    def __init__(self, example: Example, seed: int) -> None:
+    def __init__(self, example: RuleExample, seed: int) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
 
@@ -75,7 +75,7 @@ class Sandwich(nn.Module):
         return F.linear(hidden, self.outer, self.outer_bias)
 
 
-EXAMPLES: dict[str, Example] = {}
+EXAMPLES: dict[str, RuleExample] = {}
 
 # torch.export (2.13) rewrites these into other ops; no graph holds them, their examples test what they become
 REWRITTEN = frozenset(
@@ -95,7 +95,7 @@ def example(op: str, body: Callable[..., Tensor], **kwargs: Any) -> None:
     """Add an example; a second one for the same op raises."""
     if op in EXAMPLES:
         raise ValueError(f"two examples for {op}")
-    EXAMPLES[op] = Example(op, body, **kwargs)
+    EXAMPLES[op] = RuleExample(op, body, **kwargs)
 
 
 def overload(op: str) -> Callable[..., Any]:

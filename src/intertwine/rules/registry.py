@@ -40,6 +40,7 @@ class Rule:
     sums        it sums or averages its operand over dimensions, and takes a `Product` too
     looks_up    it takes rows of its first operand, a table, by an index
     picks       it takes slices of its first operand by an index
+    sizes_only  it reads the size of its operand, not its entries
     ranks       it says which entries along a dimension are the largest, as a router of experts does
     moments     how means and covariances of features pass (`rules.moments`)
     rows        the dimension of its result along which the outputs of its weight (argument 1) lie
@@ -68,6 +69,7 @@ class Rule:
     sums: bool = False
     looks_up: bool = False
     picks: bool = False
+    sizes_only: bool = False
     ranks: bool = False
     moments: Callable[..., Any] | None = None
     rows: int | None = None

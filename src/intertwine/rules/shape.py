@@ -191,23 +191,17 @@ def pad(
     return x
 
 
-@rule("zeros_like.default", "zeros.default", "new_zeros.default")
+@rule("zeros_like.default", "zeros.default", "new_zeros.default", sizes_only=True)
 def zeros(ctx: Context, *args: Any, **kwargs: Any) -> Value:
     """Zeros fit anything."""
     return constant(ctx.shape, zero=True)
 
 
 @rule(
-    "ones_like.default",
-    "ones.default",
-    "new_ones.default",
-    "full_like.default",
-    "full.default",
-    "new_full.default",
-    "scalar_tensor.default",
-    "fill.Scalar",
-    "fill.Tensor",
-)
+    "ones_like.default", "ones.default", "new_ones.default", "full_like.default", "full.default",
+    "new_full.default", "scalar_tensor.default", "fill.Scalar", sizes_only=True,
+)  # fmt: skip
+@rule("fill.Tensor")
 def filled(ctx: Context, *args: Any, **kwargs: Any) -> Value:
     """Equal entries: they fit any permutation but no scale."""
     return constant(ctx.shape)

@@ -21,16 +21,16 @@ from intertwine.data.evaluation import like_inputs
 from intertwine.errors import DataError
 from intertwine.stitching.junctions import Junction
 from intertwine.stitching.maps import resize
-from intertwine.stitching.start import Moments
+from intertwine.stitching.start import StitchMoments
 from intertwine.symmetry.surgery import Surgeon
 
 MEMORY = 2 * 1024**3
 
 
-class Store:
+class TensorStore:
     """Makes tensors in memory until `memory` bytes are used, then in mapped files of a temporary folder.
 
-    >>> with Store(memory=100) as store:
+    >>> with TensorStore(memory=100) as store:
     ...     small, large = store.empty((5, 5), torch.float32), store.empty((50, 5), torch.float32)
     ...     (store.in_memory, store.on_disk)
     (100, 1000)
@@ -80,7 +80,7 @@ class Recorded:
     output_a: Tensor
     output_b: Tensor
     values: list[list[Tensor]]  # for each junction: A's value, then the live values of the skip
-    moments: list[Moments] = field(default_factory=list)
+    moments: list[StitchMoments] = field(default_factory=list)
 
     def accuracy(self, first: int | None = None) -> tuple[float, float]:
         """Shares of the (first) inputs that A and B get right."""
@@ -95,7 +95,7 @@ def record(
     junctions: Sequence[Junction],
     inputs: Tensor,
     labels: Tensor,
-    store: Store,
+    store: TensorStore,
     *,
     inputs_b: Tensor | None = None,
     moments: bool = True,
@@ -106,7 +106,7 @@ def record(
     inputs_b: the same inputs as B wants them, where its normalisation differs.
     """
     part_a, part_b = a.record([j.a for j in junctions]), b.record([j.b for j in junctions])
-    sums = [Moments(*j.widths) for j in junctions] if moments else []
+    sums = [StitchMoments(*j.widths) for j in junctions] if moments else []
     kept: list[list[Tensor]] = []
     outputs: tuple[list[Tensor], list[Tensor]] = ([], [])
     likes = [like_inputs(part) if inputs.is_floating_point() else inputs for part in (part_a, part_b)]

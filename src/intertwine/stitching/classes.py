@@ -20,7 +20,7 @@ from intertwine.stitching.maps import (
     ScaleMap,
     SoftSortMap,
 )
-from intertwine.stitching.start import Moments, lasso, least_squares, monomial, procrustes, reduced_rank
+from intertwine.stitching.start import StitchMoments, lasso, least_squares, monomial, procrustes, reduced_rank
 
 if TYPE_CHECKING:
     from intertwine.stitching.fit import Training
@@ -30,7 +30,7 @@ _RELU = Group(permutation=True, positive=1)
 
 
 @stitch_class("identity", "no map at all", ranges=lambda group: Group(), square=True)
-def identity(moments: Moments, group: Group, number: float) -> Tensor:
+def identity(moments: StitchMoments, group: Group, number: float) -> Tensor:
     """M = 1."""
     return torch.eye(moments.width_a, dtype=torch.float64)
 
@@ -51,7 +51,7 @@ def group_map(start: Tensor, group: Group, number: float, training: Training) ->
     "group", "the group that acts at the layer (for ReLU permutations and positive scales)",
     ranges=lambda group: group, trained=group_map, square=True,
 )  # fmt: skip
-def member(moments: Moments, group: Group, number: float) -> Tensor:
+def member(moments: StitchMoments, group: Group, number: float) -> Tensor:
     """The member of the group nearest to Y X^-1: least squares, a rotation, or P D."""
     if group.linear == GENERAL:
         return least_squares(moments)
@@ -63,7 +63,7 @@ def member(moments: Moments, group: Group, number: float) -> Tensor:
     ranges=lambda group: _RELU, square=True,
     trained=lambda start, group, number, training: group_map(start, _RELU, number, training),
 )  # fmt: skip
-def of_relu(moments: Moments, group: Group, number: float) -> Tensor:
+def of_relu(moments: StitchMoments, group: Group, number: float) -> Tensor:
     """The P D nearest to Y X^-1."""
     return monomial(moments, _RELU)
 
@@ -72,7 +72,7 @@ def of_relu(moments: Moments, group: Group, number: float) -> Tensor:
     "full", "any 1x1 map", ranges=lambda group: _ALL,
     trained=lambda start, group, number, training: FullMap(start),
 )  # fmt: skip
-def full(moments: Moments, group: Group, number: float) -> Tensor:
+def full(moments: StitchMoments, group: Group, number: float) -> Tensor:
     """M = Y X' (X X' + ridge)^-1."""
     return least_squares(moments)
 
@@ -82,7 +82,7 @@ def full(moments: Moments, group: Group, number: float) -> Tensor:
     trained=lambda start, group, number, training: RankMap(start, min(int(number), *start.shape)),
     number="rank of at least 1", example="4", fits=lambda number: number >= 1 and number == int(number),
 )  # fmt: skip
-def low_rank(moments: Moments, group: Group, number: float) -> Tensor:
+def low_rank(moments: StitchMoments, group: Group, number: float) -> Tensor:
     """The best M of rank R."""
     return reduced_rank(moments, int(number))
 
@@ -92,6 +92,6 @@ def low_rank(moments: Moments, group: Group, number: float) -> Tensor:
     trained=lambda start, group, number, training: FullMap(start, number),
     number="positive penalty", example="0.01", fits=lambda number: 0 < number < math.inf,
 )  # fmt: skip
-def sparse(moments: Moments, group: Group, number: float) -> Tensor:
+def sparse(moments: StitchMoments, group: Group, number: float) -> Tensor:
     """min |Y - M X|^2 / 2 + L max|Y X'| |M|_1."""
     return lasso(moments, number)

@@ -20,9 +20,9 @@ from intertwine.text import quoted
 if TYPE_CHECKING:
     from intertwine.stitching.fit import Training
     from intertwine.stitching.maps import Map
-    from intertwine.stitching.start import Moments
+    from intertwine.stitching.start import StitchMoments
 
-Start = Callable[["Moments", Group, float], Tensor]
+Start = Callable[["StitchMoments", Group, float], Tensor]
 F = TypeVar("F", bound=Start)
 
 

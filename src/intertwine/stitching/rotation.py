@@ -22,7 +22,7 @@ from intertwine.graph.export import check_values
 from intertwine.ir.groups import Group
 from intertwine.progress import Advance, Progress, counted
 from intertwine.results import Result, Table
-from intertwine.stitching.cache import MEMORY, Store, record
+from intertwine.stitching.cache import MEMORY, TensorStore, record
 from intertwine.stitching.fit import Held, evaluate, make_stitch, reset_statistics
 from intertwine.stitching.junctions import Junction
 from intertwine.stitching.maps import FixedMap
@@ -106,7 +106,7 @@ def rotate(
     group = cut.value.group
     junction = Junction(cut, cut, "a")
     suffix = surgeon.suffix(cut)
-    with Store(memory) as store:
+    with TensorStore(memory) as store:
         kept = [record(surgeon, surgeon, [junction], x, y, store, moments=False) for x, y in given]
         like = next(iter(suffix.parameters()), None)
         if like is None:

@@ -25,7 +25,7 @@ THRESHOLD = 1e-3  # tau of eq. D.1
 
 
 @dataclass
-class Moments:
+class StitchMoments:
     """Sums of x, y, x x', y x' and the squares of y, over rows of features; in float64."""
 
     width_a: int
@@ -65,7 +65,7 @@ class Moments:
         return torch.where(alive, covariance / torch.where(alive, scale, 1), 0)
 
 
-def closed_form(kind: Kind, moments: Moments, group: Group) -> Tensor:
+def closed_form(kind: Kind, moments: StitchMoments, group: Group) -> Tensor:
     """The matrix (channels of B x channels of A, float64) that a kind of stitch starts from."""
     if kind.of.square and moments.width_a != moments.width_b:
         raise InputError(
@@ -76,7 +76,7 @@ def closed_form(kind: Kind, moments: Moments, group: Group) -> Tensor:
     return kind.of.start(moments, group, kind.number)
 
 
-def least_squares(moments: Moments, ridge: float = RIDGE) -> Tensor:
+def least_squares(moments: StitchMoments, ridge: float = RIDGE) -> Tensor:
     """M = Y X' (X X' + ridge)^-1, or without the ridge where Y = M X holds exactly."""
     exact: Tensor = moments.yx @ torch.linalg.pinv(moments.xx, rtol=1e-12, hermitian=True)
     missed = moments.y2.sum() - 2 * (exact * moments.yx).sum() + ((exact @ moments.xx) * exact).sum()
@@ -88,7 +88,7 @@ def least_squares(moments: Moments, ridge: float = RIDGE) -> Tensor:
     return result
 
 
-def reduced_rank(moments: Moments, rank: int, ridge: float = RIDGE) -> Tensor:
+def reduced_rank(moments: StitchMoments, rank: int, ridge: float = RIDGE) -> Tensor:
     """The matrix of rank R nearest to Y in least squares: U U' M, U the top directions of M X."""
     full = least_squares(moments, ridge)
     _, directions = torch.linalg.eigh(full @ moments.xx @ full.T)
@@ -97,14 +97,14 @@ def reduced_rank(moments: Moments, rank: int, ridge: float = RIDGE) -> Tensor:
     return result
 
 
-def procrustes(moments: Moments) -> Tensor:
+def procrustes(moments: StitchMoments) -> Tensor:
     """The rotation Q with the least |Y - Q X|: the polar factor of Y X'."""
     u, _, v = torch.linalg.svd(moments.yx)
     result: Tensor = u @ v
     return result
 
 
-def monomial(moments: Moments, group: Group) -> Tensor:
+def monomial(moments: StitchMoments, group: Group) -> Tensor:
     """P D: assignment on the normalised cross-covariance (its size where signs are free), then scales."""
     score = moments.correlation()
     if not group.positive:  # no scale makes up for a difference of size: min |Y - P D X| itself
@@ -141,7 +141,7 @@ def assign(score: Tensor) -> Tensor:
     return torch.from_numpy(columns)
 
 
-def lasso(moments: Moments, penalty: float, steps: int = 500) -> Tensor:
+def lasso(moments: StitchMoments, penalty: float, steps: int = 500) -> Tensor:
     """min |Y - M X|^2 / 2 + penalty max|Y X'| |M|_1: at penalty 1 the map is zero."""
     weight = penalty * float(moments.yx.abs().max())
     step = 1 / float(torch.linalg.matrix_norm(moments.xx, 2).clamp_min(1e-300))

@@ -16,7 +16,7 @@ from intertwine.data.batches import Batches
 from intertwine.errors import DataError, ModelError
 from intertwine.progress import Advance, Progress, counted
 from intertwine.results import Result, Table
-from intertwine.stitching.cache import MEMORY, Recorded, Store, record
+from intertwine.stitching.cache import MEMORY, Recorded, TensorStore, record
 from intertwine.stitching.fit import (
     JUDGED,
     Held,
@@ -158,7 +158,7 @@ def stitch(
     check_labels(given, {"A": sides[0], "B": sides[1]})
     junctions = find_junctions(sides[0], sides[1], at, at_b, skip=skip)
     _check_widths(junctions, wanted)
-    with Store(memory) as store:
+    with TensorStore(memory) as store:
         recorded = []
         for (inputs, labels), mine, name in zip(given, other, ("training", "test"), strict=True):
             advance = counted(progress, len(labels), f"{name} inputs")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from intertwine.foreign import safe_workers
 from intertwine.surveying.rows import Kept, read_items
 
 _FAREWELL = 10.0  # seconds, for a process that has done its work
@@ -85,7 +86,8 @@ def survey(
     first = {spec: (like or {}).get(spec, spec) for spec in specs}
     todo = [spec for spec in dict.fromkeys(first.values()) if not is_settled(spec)]
     # Threads only wait for processes here.
-    Parallel(n_jobs=jobs, backend="threading")(delayed(visit)(spec) for spec in todo)
+    with safe_workers():
+        Parallel(n_jobs=jobs, backend="threading")(delayed(visit)(spec) for spec in todo)
     rows = kept.items
     return [rows[spec] if spec in rows else _alike(spec, rows[first[spec]]) for spec in specs]
 
@@ -124,15 +126,20 @@ def _isolated(context: Any, spec: str, seconds: float, gigabytes: float) -> Row:
 def limit_memory(gigabytes: float) -> None:
     """At most this much more address space than the process has now."""
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
-    limit = int(gigabytes * 2**30) + pages * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    _limit(resource.RLIMIT_AS, int(gigabytes * 2**30) + pages * resource.getpagesize())
 
 
 def limit_time(seconds: float) -> None:
     """At most so many seconds of the processor: a limit by the clock would depend on who else computes."""
     used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-    limit = int(used + seconds) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+    _limit(resource.RLIMIT_CPU, int(used + seconds) + 1, grace=5)
+
+
+def _limit(kind: int, limit: int, grace: int = 0) -> None:
+    """Lower a limit; one that is lower already (ulimit) stays, since nobody may raise it."""
+    _, most = resource.getrlimit(kind)
+    most = limit + grace if most == resource.RLIM_INFINITY else min(most, limit + grace)
+    resource.setrlimit(kind, (min(limit, most), most))
 
 
 def read_rows(path: str | Path) -> list[Row]:

@@ -18,10 +18,11 @@ from typing import Any
 
 from intertwine import numbers
 from intertwine.errors import InputError, MissingExtra, Unsupported
-from intertwine.sweeping.task import Outcome, Task, run_task
+from intertwine.foreign import safe_workers
+from intertwine.sweeping.task import Task, TaskOutcome, run_task
 from intertwine.text import first_line, quoted
 
-Mapper = Callable[[list[Task]], Iterator[Outcome]]
+Mapper = Callable[[list[Task]], Iterator[TaskOutcome]]
 _RETRIES = 5
 _LISTEN_SECONDS = 10.0
 # Ray speaks gRPC, which is HTTP/2: both sides begin with a frame of settings, after the client's greeting.
@@ -36,7 +37,7 @@ def joblib_backend(root: Path, jobs: int) -> Iterator[Mapper]:
     from joblib import Parallel, delayed
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    def run(tasks: list[Task]) -> Iterator[Outcome]:
+    def run(tasks: list[Task]) -> Iterator[TaskOutcome]:
         pool = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
         try:
             yield from pool(delayed(run_task)(task, str(root)) for task in tasks)
@@ -47,7 +48,8 @@ def joblib_backend(root: Path, jobs: int) -> Iterator[Mapper]:
                 do="run the same command again, with fewer --jobs if memory is short",
             ) from error
 
-    yield run
+    with safe_workers():
+        yield run
 
 
 @contextmanager
@@ -64,13 +66,15 @@ def ray_backend(root: Path, jobs: int) -> Iterator[Mapper]:
         _assert_someone_listens(address)
         settings = {} if address else local
         try:
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **settings)
+            # as a client's job is, so that what lies in the working directory is not imported by workers
+            job = ray.job_config.JobConfig(_client_job=True)
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, job_config=job, **settings)
         except Exception as error:  # each kind of address fails in its own way
             at = f" at RAY_ADDRESS={quoted(address)}" if address else ""
             raise InputError(f"Ray cannot be used{at}: {first_line(error)}", do=_RAY) from error
     remote = ray.remote(max_retries=_RETRIES, num_cpus=1)(run_task)
 
-    def run(tasks: list[Task]) -> Iterator[Outcome]:
+    def run(tasks: list[Task]) -> Iterator[TaskOutcome]:
         waiting = {remote.remote(task, str(root.absolute())): task for task in tasks}
         while waiting:
             (ready, *_), _ = ray.wait(list(waiting))
@@ -78,7 +82,7 @@ def ray_backend(root: Path, jobs: int) -> Iterator[Mapper]:
             try:
                 yield ray.get(ready)
             except ray.exceptions.RayError as error:  # its worker died time and again
-                yield Outcome(task.key, f"{type(error).__name__}: {first_line(error)}")
+                yield TaskOutcome(task.key, f"{type(error).__name__}: {first_line(error)}")
 
     try:
         with redirect_stdout(sys.stderr):  # where Ray reports a worker that died

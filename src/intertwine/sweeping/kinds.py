@@ -21,7 +21,7 @@ from intertwine.comparing.collecting import Runner
 from intertwine.comparing.comparison import compare
 from intertwine.comparing.measures import find_measure
 from intertwine.comparing.moments import Cross, PairMoments
-from intertwine.comparing.stream import Moments
+from intertwine.comparing.stream import StreamedMoments
 from intertwine.files import write_tensors
 from intertwine.sweeping.task import Need, Row, Task, task_kind
 from intertwine.training import train
@@ -101,7 +101,7 @@ def moments_task(inputs: Inputs, needs: Sequence[Need], folder: Path) -> list[Ro
     images = _splits(inputs).test.images[inputs["start"] : inputs["stop"]]
     matched = inputs["layers"] == "matched"
     moments = {
-        pixels: Moments(pixels=pixels, debiased=inputs["debiased"], matched=matched)
+        pixels: StreamedMoments(pixels=pixels, debiased=inputs["debiased"], matched=matched)
         for pixels in inputs["pixels"]
     }
     layers: tuple[list[str], list[str]] = ([], [])
@@ -120,7 +120,9 @@ def _at(text: str) -> str | list[str]:
     return text if text in ("layers", "all") else [part.strip() for part in text.split(",")]
 
 
-def _flat(pixels: str, moments: Moments, pairs: list[tuple[str, str]]) -> Iterator[tuple[str, Tensor]]:
+def _flat(
+    pixels: str, moments: StreamedMoments, pairs: list[tuple[str, str]]
+) -> Iterator[tuple[str, Tensor]]:
     for p, q in pairs:
         found = moments.pair(p, q)
         for side in ("xy", "xx", "yy"):

@@ -15,7 +15,7 @@ from intertwine.results import Result, Table
 from intertwine.sweeping.backends import open_backend
 from intertwine.sweeping.plan import plan_sweep
 from intertwine.sweeping.spec import Sweep, read_sweep
-from intertwine.sweeping.store import Store
+from intertwine.sweeping.store import ResultStore
 from intertwine.sweeping.table import TABLE, read_table, write_table
 from intertwine.sweeping.task import Task
 
@@ -89,7 +89,7 @@ def run_sweep(
     progress: Progress | None = None,
 ) -> SweepReport:
     """`sweep` of a Sweep."""
-    store, waves = Store(Path(folder)), plan_sweep(sweep)
+    store, waves = ResultStore(Path(folder)), plan_sweep(sweep)
     store.assert_ours(TABLE)
 
     def check(tasks: list[Task]) -> None:
@@ -102,7 +102,7 @@ def run_sweep(
 
 def run_tasks(
     waves: list[list[Task]],
-    store: Store,
+    store: ResultStore,
     *,
     backend: str = "joblib",
     jobs: int | None = None,

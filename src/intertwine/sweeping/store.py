@@ -27,7 +27,7 @@ COLUMNS = {
 _TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "int64": (int,), "float64": (int, float)}
 
 
-class Store:
+class ResultStore:
     """The results below one folder; on a cluster the folder must be visible to every machine."""
 
     def __init__(self, root: Path) -> None:

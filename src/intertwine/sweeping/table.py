@@ -8,7 +8,7 @@ from typing import Any
 
 from intertwine.errors import InputError, MissingExtra
 from intertwine.files import replacing
-from intertwine.sweeping.store import COLUMNS, Store
+from intertwine.sweeping.store import COLUMNS, ResultStore
 from intertwine.sweeping.task import Task
 
 TABLE = "table.parquet"
@@ -23,7 +23,7 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def write_table(store: Store, tasks: list[Task]) -> Path:
+def write_table(store: ResultStore, tasks: list[Task]) -> Path:
     """DIR/table.parquet from the tasks that are done, in the order of the plan; NaN becomes null."""
     arrow = _pyarrow()
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}

@@ -132,7 +132,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """How a task ended: `error` is empty if it is done; `code` is what the command exits with."""
 
     key: str
@@ -140,16 +140,16 @@ class Outcome:
     code: int = 0
 
 
-def run_task(task: Task, root: str) -> Outcome:
+def run_task(task: Task, root: str) -> TaskOutcome:
     """Do one task unless it is done; errors are returned, so that one failure stops nothing else.
 
     Torch uses one thread meanwhile: parallelism is across tasks, and one thread gives one order of sums.
     """
     import torch
 
-    from intertwine.sweeping.store import Store
+    from intertwine.sweeping.store import ResultStore
 
-    store, threads = Store(Path(root)), torch.get_num_threads()
+    store, threads = ResultStore(Path(root)), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with store.locked(task):  # another sweep, or a worker whose driver was killed, may be at it
@@ -159,7 +159,7 @@ def run_task(task: Task, root: str) -> Outcome:
                 store.finish(task, rows)
     except Exception as error:  # a task may fail in any way; the sweep goes on with the others
         code = error.exit_code if isinstance(error, IntertwineError) else 1
-        return Outcome(task.key, f"{type(error).__name__}: {error}", code)
+        return TaskOutcome(task.key, f"{type(error).__name__}: {error}", code)
     finally:
         torch.set_num_threads(threads)
-    return Outcome(task.key)
+    return TaskOutcome(task.key)

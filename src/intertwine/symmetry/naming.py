@@ -43,14 +43,19 @@ def shape_of(node: fx.Node) -> tuple[int, ...]:
     return tuple(int(size) for size in node.meta["val"].shape)
 
 
-def depends_on_input(traced: Traced) -> set[fx.Node]:
-    """The nodes whose values change with the inputs; all others are functions of the weights alone."""
+def depends_on_input(traced: Traced, entries: bool = False) -> set[fx.Node]:
+    """The nodes whose values change with the inputs; all others are functions of the weights alone.
+
+    entries: only with the inputs' entries; what is made from their sizes alone (a mask of zeros) is left out.
+    """
     moving: set[fx.Node] = set()
     for node in traced.graph.nodes:
         if node.op == "placeholder":
             if node.name not in traced.weights and node.name not in traced.constants:
                 moving.add(node)
-        elif any(used in moving for used in node.all_input_nodes):
+        elif any(used in moving for used in node.all_input_nodes) and not (
+            entries and facts(node).sizes_only
+        ):
             moving.add(node)
     return moving
 
@@ -60,7 +65,7 @@ def name_nodes(traced: Traced, batch: int) -> dict[str, fx.Node]:
 
     Values with a row for each input are named first, so that a window's name never takes one of theirs.
     """
-    moving = depends_on_input(traced)
+    moving = depends_on_input(traced, entries=True)
     nodes = [n for n in traced.graph.nodes if n in moving and _is_value(n)]
     paths = {n: "" if where(n) == "(top)" else where(n).split("@")[0] for n in nodes}
     rows = [n for n in nodes if len(shape_of(n)) > 1 and shape_of(n)[0] == batch]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import ModelError
-from intertwine.graph.eager import Outcome, fresh_copy, run_module, runner
+from intertwine.graph.eager import CallOutcome, fresh_copy, run_module, runner
 from intertwine.graph.example import Example, one_row, other_sizes
 from intertwine.graph.export import eval_copy
 from intertwine.graph.run import raised
@@ -101,7 +101,7 @@ class Stage:
         self._held = {n: make_generic(t, self._noise(n)) for n, t in self._live.items()}
         for name, value in self._held.items():
             self._live[name].data = value
-        self._known: list[tuple[Example, Outcome]] = []
+        self._known: list[tuple[Example, CallOutcome]] = []
 
     def _noise(self, name: str) -> torch.Generator:
         return torch.Generator().manual_seed(self.seed + zlib.crc32(name.encode()))
@@ -122,7 +122,7 @@ class Stage:
         views cut channels."""
         return (self.first, *other_sizes(runner(self.expected), self.first, sizes=sizes, cuts=cuts))
 
-    def expected(self, example: Example) -> Outcome:
+    def expected(self, example: Example) -> CallOutcome:
         """What the model does before anything acts on it."""
         known = next((outcome for e, outcome in self._known if e is example), None)
         if known is None:
@@ -130,7 +130,7 @@ class Stage:
             self._known.append((example, known))
         return known
 
-    def outcomes(self, weight: Callable[[str], Tensor], examples: Sequence[Example]) -> Iterator[Outcome]:
+    def outcomes(self, weight: Callable[[str], Tensor], examples: Sequence[Example]) -> Iterator[CallOutcome]:
         """What the model does with the weights that a function returns by name."""
         instead = {id(p): partial(weight, name) for name, p in self._read.items()}
         loaded = {name: weight(name) for name in self._live}

@@ -21,7 +21,7 @@ from intertwine.graph.record import Recorder
 from intertwine.rules import facts
 from intertwine.symmetry.naming import depends_on_input
 from intertwine.symmetry.symmetry import Symmetry
-from intertwine.symmetry.values import Value
+from intertwine.symmetry.values import GraphValue
 
 _LAST = torch.channels_last
 
@@ -30,7 +30,7 @@ _LAST = torch.channels_last
 class Cut:
     """A value to cut at, and the other values that the rest of the network still needs."""
 
-    value: Value
+    value: GraphValue
     live: tuple[str, ...]  # nodes of the graph, in its order
     labels: tuple[str, ...]  # the same by the names of values, where they have one
 
@@ -176,11 +176,11 @@ class Surgeon:
         self._output = _output_node(self._traced.graph)
 
     @property
-    def values(self) -> tuple[Value, ...]:
+    def values(self) -> tuple[GraphValue, ...]:
         """What can be cut at: the values with a row for each input."""
         return self.symmetry.values.by_input
 
-    def value(self, name: str) -> Value:
+    def value(self, name: str) -> GraphValue:
         """The value of that name; NotFound, with the nearest names, if there is none."""
         return self.symmetry.values[name]
 

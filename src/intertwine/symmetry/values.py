@@ -109,7 +109,7 @@ class Freedom:
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class GraphValue:
     """One value of the graph.
 
     op, family: the op that makes it and the file of rules it is in ("conv", "norm", "pointwise"). makers: the
@@ -251,7 +251,7 @@ class Value:
         }
 
 
-class Values(Mapping[str, Value]):
+class Values(Mapping[str, GraphValue]):
     """All values of a model by name, in the order of its graph."""
 
     def __init__(self, traced: Traced, structure: Structure, axes: tuple[Axis, ...]) -> None:
@@ -261,7 +261,7 @@ class Values(Mapping[str, Value]):
         names = {node: name for name, node in self.nodes.items()}
         makers = find_makers(traced)
         self._values = {
-            name: Value(
+            name: GraphValue(
                 name=name,
                 op=op_name(node),
                 node=node.name,
@@ -278,7 +278,7 @@ class Values(Mapping[str, Value]):
             for name, node in self.nodes.items()
         }
 
-    def __getitem__(self, name: str) -> Value:
+    def __getitem__(self, name: str) -> GraphValue:
         if name not in self._values:
             near = difflib.get_close_matches(name, self._values, n=4, cutoff=0.4) or list(self._values)[:8]
             raise NotFound(f"no layer named {name!r}", do=f"did you mean {', '.join(near)}?")
@@ -297,7 +297,7 @@ class Values(Mapping[str, Value]):
         return f"Values({len(self)}: {', '.join(list(self)[:6])}{', ...' if len(self) > 6 else ''})"
 
     @property
-    def by_input(self) -> tuple[Value, ...]:
+    def by_input(self) -> tuple[GraphValue, ...]:
         """Those with a row for each input: what can be compared and cut."""
         return tuple(v for v in self._values.values() if v.rows)
 

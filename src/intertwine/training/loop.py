@@ -167,7 +167,7 @@ class _Loop:
                 self.listener(row)
 
     def _end_if_interrupted(self) -> None:
-        """Ctrl-C and SIGTERM come through between two steps, where the state is whole."""
+        """Ctrl-C, SIGTERM and SIGHUP come through between two steps, where the state is whole."""
         kind = self.interrupted()
         if kind is not None:
             self._save()

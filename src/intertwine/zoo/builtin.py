@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from os.path import isfile, join
+
 from intertwine.data.preparation import Preparation
 from intertwine.errors import InputError
 from intertwine.zoo import registry
-from intertwine.zoo.sources import Source, Wanted, examples, model_source
+from intertwine.zoo.sources import MERGED, Source, Wanted, examples, model_source
 
 
 @model_source("zoo", help="a net of the source papers: zoo:resnet20, zoo:vgg16, zoo:digits-vgg, ...")
@@ -119,6 +121,19 @@ def from_file(spec: str, wanted: Wanted) -> Source:
     from intertwine.zoo.userfile import build_from_file
 
     return Source(spec, *build_from_file(spec))
+
+
+@model_source(
+    MERGED,
+    form="path/to/folder",
+    help="what merge wrote; --run-code where it was made by a file of yours",
+    matches=lambda spec: isfile(join(spec, "recipe.json")),
+)
+def from_merged(spec: str, wanted: Wanted) -> Source:
+    """A merged model, rebuilt by the factory of the whole one."""
+    from intertwine.zoo.merged import load_source
+
+    return load_source(spec, run_code=wanted.run_code)
 
 
 def _name(spec: str) -> str:

@@ -9,21 +9,28 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from intertwine.checks import checked
 from intertwine.errors import InputError, ModelError, WeightsError
 from intertwine.foreign import is_signal, kept_process
 from intertwine.merging.storage import MergedRecipe, hash_of, hugging_face_files, load_merged
 from intertwine.text import first_line
-from intertwine.zoo.sources import Source, resolve, runs_code
+from intertwine.zoo.sources import MERGED, Source, find_source, resolve, runs_code
 
 
+@checked
 def load(path: str | Path, *, run_code: bool = False, source: str | None = None) -> nn.Module:
     """The merged model in a folder, in eval mode.
 
     A model that was made by `file.py:factory` is rebuilt by running that file, from wherever it was at the
     merge; that must be allowed with `run_code`. `source` names the factory anew: "new/place.py:factory".
     """
+    return load_source(path, run_code=run_code, source=source).model
+
+
+def load_source(path: str | Path, *, run_code: bool = False, source: str | None = None) -> Source:
+    """The same with the example of its factory, as MODEL on the command line."""
     if hugging_face_files(path):
-        return resolve(f"hf:{Path(path).absolute()}", run_code=run_code).model
+        return resolve(f"hf:{Path(path).absolute()}", run_code=run_code)
     built: list[Source] = []
 
     def build(recipe: MergedRecipe) -> nn.Module:
@@ -42,17 +49,19 @@ def load(path: str | Path, *, run_code: bool = False, source: str | None = None)
             so="nothing was loaded",
             do="the recipe was edited, or the factory has changed since the merge",
         ) from error
-    return model
+    return replace(built[0], name=str(path), model=model, family=MERGED)
 
 
 def _rebuild(recipe: MergedRecipe, source: str | None, run_code: bool, where: str) -> Source:
     chosen = source if source is not None else _original(recipe)
+    if find_source(chosen).prefix == MERGED:  # which may name itself
+        raise WeightsError(f"{where} is made of a merged model, {chosen}", so="nothing was loaded")
     if runs_code(chosen):
         if not run_code:
             raise InputError(
                 f"this model is rebuilt by running the Python code in {chosen}",
                 where=where,
-                do="if you trust that file, pass run_code=True",
+                do="if you trust that file, pass run_code=True (--run-code)",
             )
         if ".py:" in chosen:
             _look_at_file(recipe, chosen, where)

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import nn
 
-from intertwine.errors import WeightsError
+from intertwine.errors import InputError, WeightsError
 from intertwine.files import replacing_folder, write_bytes
 from intertwine.merging.config_fields import narrowed_config
 from intertwine.merging.factoring import FactoredEmbedding
@@ -25,7 +25,7 @@ from intertwine.merging.storage import BESIDE, HUGGING_FACE, RECIPE, save_merged
 from intertwine.vision_shim import import_transformers
 from intertwine.zoo.huggingface import HEADS, quietly
 from intertwine.zoo.reloaded import check_written
-from intertwine.zoo.sources import Source
+from intertwine.zoo.sources import MERGED, Source
 
 CODE = "modeling_narrow.py"
 SHARD = "5GB"  # of which files are at most, as transformers cuts them
@@ -73,6 +73,7 @@ def save_model(
     A model of Hugging Face becomes a folder of `save_pretrained` with its tokenizer, checked by loading the
     weights into the config's own model and comparing outputs; any other one that `intertwine.load` reads.
     """
+    assert_savable(source)
     if source.family != "hf":
         return save_merged(small, out, source.name, details)
     shapes = {n: tuple(p.shape) for n, p in small.named_parameters(remove_duplicate=False)}
@@ -86,6 +87,16 @@ def save_model(
         recipe = {**dict(details or {}), "format": HUGGING_FACE, "source": source.name, "files": files}
         write_bytes(beside / RECIPE, json.dumps(recipe, indent=1, allow_nan=False).encode())
     return Path(out)
+
+
+def assert_savable(source: Source) -> None:
+    """Raise InputError where what is made of `source` has no form: a recipe starts from a whole model."""
+    if source.family == MERGED:
+        raise InputError(
+            f"{source.name} is a merged model already",
+            so="what is made of it cannot be written",
+            do="merge the model that it was made of, with another target",
+        )
 
 
 def _write_plain(small: nn.Module, source: Source, beside: Path, config: Any) -> bool:

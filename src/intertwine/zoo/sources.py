@@ -27,6 +27,7 @@ from intertwine.zoo.building import bounded
 from intertwine.zoo.weights import classes_of, load_weights, read_weights
 
 BATCH = 2
+MERGED = "folder"  # the source of what merge wrote
 MOST_CLASSES = 200_000  # that a model is built with; ImageNet-21k has 21,841
 _DTYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64, "bool": torch.bool}
 # Integer inputs are indices into tables of unknown length; every vocabulary has at least this many entries.
@@ -40,7 +41,7 @@ class Source:
 
     `idle` holds name prefixes of weights that published files have and this model leaves out (training-only
     heads). `prepare` is what belongs to its weights: normalisation, size, tokenizer. `folder` is where a
-    model of Hugging Face came from, and `family` the library whose form it is saved in.
+    model of Hugging Face came from, and `family` the library whose form it is saved in (MERGED: none).
     """
 
     name: str
