@@ -6,8 +6,7 @@ Random ReLU nets (normal weights of variance 2 / inputs, normal biases of varian
 many of them do rank and orbit add up to the parameters, so that no symmetry is hidden? Grigsby, Lindsey and
 Rolnick (Hidden symmetries of ReLU networks, 2023): the share falls with depth, and rises with width and with
 the dimension of the input. Then one net on digits (pixels averaged to 4 x 4), as it is trained: on random
-inputs and on the digits themselves. Last, trained checkpoints, axis by axis: what is redundant on data beside
-what is on random inputs. What is in the JSON already is not measured again.
+inputs and on the digits themselves. What is in the JSON already is not measured again.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from intertwine import Symmetry, dimension
+from intertwine import Symmetry
 from intertwine.data import load_data
 from intertwine.graph.example import Example
 from intertwine.graph.export import export
@@ -34,7 +33,6 @@ from intertwine.tangent.generators import tangents
 from intertwine.tangent.jacobian import Jacobian
 from intertwine.tangent.settled import settled_null
 from intertwine.tangent.spaces import span
-from intertwine.zoo import resolve
 
 SPREAD = (0.1, 0.3, 1.0, 3.0, 10.0)  # lengths of inputs: cells far out count as much as those near 0
 ROWS = 64
@@ -128,18 +126,6 @@ def over_training() -> list[dict[str, Any]]:
     return rows
 
 
-def checkpoint(seed: int, on_data: bool) -> list[dict[str, Any]]:
-    """A trained network for digits, axis by axis."""
-    source = resolve("zoo:digits-vgg", weights=f"shipped:{seed}")
-    data = load_data("digits", split="test") if on_data else None
-    found = dimension(source.model, source.example, data=data, dense=0)
-    return [
-        {"axis": part.scope, "channels": part.channels, "parameters": part.parameters, "orbit": part.orbit,
-         "rank": part.rank, "verdict": part.verdict, "kinds": [[d.kind, d.count] for d in part.directions]}
-        for part in found.parts
-    ]  # fmt: skip
-
-
 def main() -> None:
     """Measure what is not there yet."""
     style = argparse.RawDescriptionHelpFormatter
@@ -160,11 +146,6 @@ def main() -> None:
     if "training" not in known:
         known["training"] = over_training()
         args.out.write_text(json.dumps(known, indent=1) + "\n")
-    for seed, on_data in product((0, 1), (True, False)):
-        name = f"digits-vgg {seed} on {'digits' if on_data else 'random inputs'}"
-        if name not in known.setdefault("checkpoints", {}):
-            known["checkpoints"][name] = checkpoint(seed, on_data)
-            args.out.write_text(json.dumps(known, indent=1) + "\n")
 
 
 if __name__ == "__main__":

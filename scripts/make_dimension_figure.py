@@ -141,18 +141,6 @@ def table(measured: dict[str, Any]) -> str:
     for chosen, by, rises in ((wide, "depth", False), (wide, "width", True), (deep, "inputs", True)):
         found = [verdict(chosen, by, rises, of) for of in ("complete", "rank")]
         lines.append(f"| {by} | {'rises' if rises else 'falls'} | {found[0]} | {found[1]} |")
-    checkpoints = measured.get("checkpoints", {})
-    if checkpoints:
-        lines += [
-            "",
-            "| checkpoint | axis | parameters | orbit | rank | not in the group |",
-            "|---" * 6 + "|",
-        ]
-    for name, axes in checkpoints.items():
-        for a in axes:
-            kinds = ", ".join(f"{count:,} `{kind}`" for kind, count in a["kinds"]) or "nothing"
-            numbers = " | ".join(f"{a[key]:,}" for key in ("parameters", "orbit", "rank"))
-            lines.append(f"| {name} | {a['axis']} | {numbers} | {kinds} |")
     return "\n".join([*lines, ""])
 
 
