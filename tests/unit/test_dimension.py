@@ -19,7 +19,7 @@ from intertwine.ir.value import Value
 from intertwine.rules import RULES
 from intertwine.tangent.coordinates import coordinates_of
 from intertwine.tangent.generators import tangents
-from intertwine.tangent.spaces import find_rank, inside, scaled, span
+from intertwine.tangent.spaces import find_rank, inside, null_space, scaled, span
 
 
 def mlp(act: nn.Module, seed: int = 0) -> nn.Sequential:
@@ -41,6 +41,15 @@ def test_a_tanh_net_has_no_continuous_symmetry() -> None:
     found = dimension(mlp(nn.Tanh()), X)
     assert (found.parameters, found.orbit, found.rank, found.deficit) == (50, 0, 50, 0)
     assert found.verdict == "complete" and found.gap > 1e3
+
+
+def test_a_decomposition_that_does_not_converge_is_tried_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise np.linalg.LinAlgError("SVD did not converge")
+
+    monkeypatch.setattr(np.linalg, "svd", fail)
+    found, null = null_space(np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
+    assert found.rank == 2 and np.allclose(np.abs(null.T), [[0.5**0.5, 0, 0.5**0.5]])
 
 
 def test_a_relu_net_has_one_scaling_a_unit() -> None:

@@ -22,7 +22,7 @@ from intertwine.symmetry import Axis, Symmetry
 from intertwine.tangent.coordinates import Coordinates
 from intertwine.tangent.forms import keeps_a_form, made_maps
 from intertwine.tangent.maps import Places, channel_maps, lone_scales, places_of
-from intertwine.tangent.spaces import INSIDE, factors, inside, span, within
+from intertwine.tangent.spaces import INSIDE, factors, inside, span, svd, within
 
 # kind -> what it says about the model; those in MISSED are not explained by it.
 KINDS = {
@@ -414,7 +414,7 @@ class Search:
         """
         old = self.known @ within(self.null @ self.known, allowed, tied, free)
         before, after = span((self.null @ old)[tied]), (self.null @ coefficients)[tied]
-        _, s, right = np.linalg.svd(after - before @ (before.T @ after), full_matrices=False)
+        _, s, right = svd(after - before @ (before.T @ after))
         result: np.ndarray = coefficients @ right[s > 1e-5].T
         return result
 

@@ -19,6 +19,7 @@ from scipy import linalg
 from intertwine.symmetry import Symmetry
 from intertwine.tangent.coordinates import Coordinates
 from intertwine.tangent.maps import Key, Places
+from intertwine.tangent.spaces import svd
 
 LIMIT = 40  # matrices of a space whose commutators are taken
 EXACT = 1e-4  # of the largest: matrices come out of null spaces that are known to about this
@@ -75,7 +76,7 @@ def keeps_a_form(maps: np.ndarray, unseen: np.ndarray | None = None) -> np.ndarr
 def _kept(each: Sequence[np.ndarray], form: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Combinations of matrices that leave x' Q x as it is, for all x in a subspace."""
     changed = np.stack([(x.T @ (a.T @ form + form @ a) @ x).reshape(-1) for a in each], axis=1)
-    _, s, right = np.linalg.svd(changed, full_matrices=True)
+    _, s, right = svd(changed, full=True)
     s = np.r_[s, np.zeros(len(each) - len(s))]
     result: np.ndarray = right[s < EXACT * np.linalg.norm(form)].T
     return result

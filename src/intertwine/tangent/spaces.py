@@ -65,13 +65,22 @@ def scaled(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.where(columns > 0, rows / np.where(columns > 0, columns, 1.0), 0.0), columns
 
 
+def svd(matrix: np.ndarray, full: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """U, s, V' of a finite matrix; the fast method sometimes does not converge, the slow one does."""
+    try:
+        left, s, right = np.linalg.svd(matrix, full_matrices=full)
+    except np.linalg.LinAlgError:
+        left, s, right = linalg.svd(matrix, full_matrices=full, lapack_driver="gesvd")
+    return left, s, right
+
+
 def null_space(rows: np.ndarray, most: int | None = None) -> tuple[Rank, np.ndarray]:
     """The rank, and an orthonormal basis of the null space as columns."""
     n = rows.shape[1]
     if not rows.size:
         return Rank(0, float("inf"), np.zeros(0)), np.eye(n)
     small = linalg.qr(rows, mode="r", check_finite=False)[0][:n] if len(rows) > n else rows
-    _, s, right = np.linalg.svd(small, full_matrices=True)
+    _, s, right = svd(small, full=True)
     found = find_rank(np.r_[s, np.zeros(n - len(s))], most)
     return found, right[found.rank :].T
 
@@ -80,7 +89,7 @@ def span(columns: np.ndarray, tolerance: float = INSIDE) -> np.ndarray:
     """An orthonormal basis of what some columns span."""
     if not columns.size:
         return np.zeros((len(columns), 0))
-    left, s, _ = np.linalg.svd(columns, full_matrices=False)
+    left, s, _ = svd(columns)
     return left[:, s > tolerance * max(1.0, float(s[0]))]
 
 
@@ -112,7 +121,7 @@ def within(basis: np.ndarray, allowed: np.ndarray, tied: np.ndarray, free: np.nd
     found = vector[:, value < INSIDE**2 * 1e2]
     if not found.size:
         return np.zeros((k, 0))
-    _, s, right = np.linalg.svd(basis[tied] @ found, full_matrices=False)
+    _, s, right = svd(basis[tied] @ found)
     result: np.ndarray = found @ right[s > 1e-5].T
     return result
 
