@@ -282,7 +282,8 @@ def sparse_stitching(name: str, title: str, folder: Path, setting: Setting, prog
     }
     near = np.abs(last["group"] - last["lasso"])
     claims = [
-        above("penalty of a lasso stitch as sparse as the group's, minus the group's; mean over layers",
+        above("penalty of a lasso stitch as sparse as the group's, minus the group's; mean over the "
+              f"{reached.sum()} of {len(cuts)} layers where one is",
               "G_ReLU layers achieve low stitching penalties for their sparsity levels",
               gaps, unit=" points", why="A lasso map here is trained from its closed form by proximal "
               "steps, and may be the better one at the same sparsity."),
