@@ -50,9 +50,8 @@ PAPER = "One seed of each net, trained here by the source's recipe."
 DIFFERS = {"quick": QUICK, "cifar": CIFAR, "paper": PAPER}
 IMAGES = 300  # test images of the preset cifar
 WHY = (
-    "The features that the source finds equal come from long training with weight decay, under which "
-    "unused channels "
-    "shrink to 0 together; this net has fewer of them."
+    "A guess, which `ifm-training` does not confirm on digits: long training with weight decay makes "
+    "features equal, as unused channels shrink to 0 together; this net has fewer of them."
 )
 
 
