@@ -249,10 +249,10 @@ def test_nets_that_parted_and_nets_that_never_were_one(tmp_path, capsys, monkeyp
 
 def test_an_isomorphic_pair_is_natural_and_a_pair_off_the_line_is_not_asked():
     def pairs_of(barrier, defect):
-        near = [connected.Pair(4, k, barrier, {"a": defect, "b": defect / 2}) for k in range(3)]
+        near = [connected.ConnectedPair(4, k, barrier, {"a": defect, "b": defect / 2}) for k in range(3)]
         return {
             4: near,
-            None: [connected.Pair(None, k, 50.0, {"a": 0.9 + k / 99, "b": 0.8}) for k in range(3)],
+            None: [connected.ConnectedPair(None, k, 50.0, {"a": 0.9 + k / 99, "b": 0.8}) for k in range(3)],
         }
 
     verdict = {
