@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from fuzz.fast_export import install, torchs_own
 from intertwine.data import Dataset, load_data
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test reaches for the network
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started behind `&` in a script; tests send it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 ROOT = Path(__file__).resolve().parents[1]
 
 if "PYTEST_XDIST_WORKER" in os.environ:

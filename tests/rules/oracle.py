@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from intertwine import Symmetry, trace
 from intertwine.graph.run import run
+from intertwine.rules import RULES
 from intertwine.rules.examples import CHANNELS, EXAMPLES, Sandwich
 from intertwine.symmetry.transform import apply_element
 
@@ -50,10 +51,16 @@ class Together(nn.Module):
         return [net(x) for net, x in zip(self.nets, xs, strict=True)]
 
 
+def _alike(op: str) -> tuple[str, str]:
+    """Ops of one family stand together: sizes that one of them takes the others take too."""
+    rule = RULES.get(op)
+    return (rule.family if rule else "", op)
+
+
 @cache
 def judge(op: str) -> Verdict:
     """The verdict on the example of one op."""
-    ops = sorted(EXAMPLES)
+    ops = sorted(EXAMPLES, key=_alike)
     place = ops.index(op) // TOGETHER
     found = judge_together(tuple(ops[place * TOGETHER : (place + 1) * TOGETHER]))[op]
     if isinstance(found, Exception):

@@ -418,7 +418,7 @@ def test_condition_e8_for_every_n() -> None:
         (nn.ReLU, "returned ReLU, not a real tensor"),
         (lambda x: x.to(torch.complex128), "not a real tensor"),
         (lambda x: x / 0 * 0, "not finite at any point"),
-        (3.0, "not float"),
+        (3.0, "is a float, not"),
     ],
 )
 def test_refused(sigma: object, message: str) -> None:

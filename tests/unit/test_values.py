@@ -92,6 +92,19 @@ def test_what_is_made_from_sizes_alone_is_no_value_of_the_inputs() -> None:
     assert np.diag(result.values["auto"]) == pytest.approx(1, abs=1e-6)
 
 
+def test_a_product_is_a_value_unless_its_channels_are_summed() -> None:
+    class Gated(nn.Module):
+        def __init__(self, over: int) -> None:
+            super().__init__()
+            self.inner, self.gate, self.over = nn.Linear(5, 8), nn.Linear(5, 8), over
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.inner(x) * torch.sigmoid(self.gate(x))).mean(self.over)
+
+    assert "mul" in trace(Gated(1), tokens(2).float()).values  # a pool behind a gate
+    assert "mul" not in trace(Gated(2), tokens(2).float()).values  # half of a contraction
+
+
 def test_the_token_mixing_net_has_its_channels_on_two_dimensions() -> None:
     values = trace(Mixing(), tokens(3).float()).values
     assert {n: v.channels for n, v in values.items()} == {

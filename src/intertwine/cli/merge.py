@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from intertwine.cli.merge_options import add_goal, add_results, add_ways, methods
+from intertwine.cli.merge_options import add_goal, add_results, add_ways, in_words, methods
 from intertwine.errors import InputError
 from intertwine.terminal.arguments import add_data_arguments, add_model_arguments
 from intertwine.terminal.declare import Subparsers, json, verb
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         more["latency_after"] = latency(result.model, *call)
     show(args, result, more)
     if not args.json:
-        for line in _written(more):
+        for line in in_words(more):
             say(line)
         if args.page:
             say(f"wrote {args.page}")
@@ -97,27 +96,6 @@ def _assert_sensible(args: argparse.Namespace) -> None:
         assert_folder_replaceable(args.out, why_not_replace)
     if args.export and not args.out:
         raise InputError("--export writes beside OUT", do="give -o OUT")
-
-
-def _written(more: dict[str, Any]) -> list[str]:
-    """What was written and timed, in words."""
-    from intertwine.zoo.saving import CODE
-
-    lines = []
-    if "out" in more:
-        code = (Path(more["out"]) / CODE).is_file()
-        needs = f", with {CODE}: from_pretrained needs trust_remote_code=True" if code else ""
-        lines.append(f"out: {more['out']}{needs}")
-    if "export" in more:
-        found = more["export"]
-        batches = ", ".join(map(str, found["batches"]))
-        lines.append(
-            f"export: {found['path']}, off by {found['max_error']:.1e} of the outputs at batches of {batches}"
-        )
-    if "latency_before" in more:
-        before, after = more["latency_before"], more["latency_after"]
-        lines.append(f"latency: {1e3 * before:.3g} -> {1e3 * after:.3g} ms a call ({after / before:.1%})")
-    return lines
 
 
 def _facts(args: argparse.Namespace) -> dict[str, Any]:

@@ -1,6 +1,9 @@
-"""The options of `intertwine merge`."""
+"""The options of `intertwine merge`, and what it says at the end."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 from intertwine.terminal import types
 from intertwine.terminal.declare import Options, choice, either, flag, out, value
@@ -55,3 +58,24 @@ def methods() -> str:
     """The registered methods, a line each."""
     lines = (f"  {name:<10} {text}" for name, text in registered()["methods"].items())
     return "\nmethods:\n" + "\n".join(lines)
+
+
+def in_words(more: dict[str, Any]) -> list[str]:
+    """What was written and timed, in words."""
+    from intertwine.zoo.saving import CODE
+
+    lines = []
+    if "out" in more:
+        code = (Path(more["out"]) / CODE).is_file()
+        needs = f", with {CODE}: from_pretrained needs trust_remote_code=True" if code else ""
+        lines.append(f"out: {more['out']}{needs}")
+    if "export" in more:
+        found = more["export"]
+        batches = ", ".join(map(str, found["batches"]))
+        lines.append(
+            f"export: {found['path']}, off by {found['max_error']:.1e} of the outputs at batches of {batches}"
+        )
+    if "latency_before" in more:
+        before, after = more["latency_before"], more["latency_after"]
+        lines.append(f"latency: {1e3 * before:.3g} -> {1e3 * after:.3g} ms a call ({after / before:.1%})")
+    return lines

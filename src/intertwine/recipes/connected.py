@@ -37,7 +37,7 @@ NATURAL = 0.1  # of a layer's features: an isomorphism has 0, nets of random wei
 
 
 @dataclass(frozen=True)
-class Pair:
+class ConnectedPair:
     """Two nets: how far the line between them falls, and by layer how far they are from natural."""
 
     epochs: int | None  # since they parted; None for nets that were trained apart and aligned
@@ -94,16 +94,16 @@ def connected(name: str, folder: Path, setting: Setting, progress: Progress) -> 
         how = CHECKPOINTS[TINY10[0]].normalize
         train = load_images(setting, how, TRAINED_ON[setting.preset], split="train")
     after = PARTED[setting.preset]
-    pairs: list[Pair] = []
+    pairs: list[ConnectedPair] = []
     for k, net in enumerate(nets):
         for epochs, both in part(
             net, train, seeds.test, after, folder / "runs" / f"parted{k}", progress
         ).items():
-            pairs.append(Pair(epochs, k, *measure(both[0], both[1], seeds.test, train)))
+            pairs.append(ConnectedPair(epochs, k, *measure(both[0], both[1], seeds.test, train)))
     symmetry = trace(nets[0], seeds.test.images[:2])
     for i, j in combinations(range(len(nets)), 2):
         moved = act(nets[j], align(nets[i], nets[j], symmetry).element)
-        pairs.append(Pair(None, i, *measure(nets[i], moved, seeds.test, train)))
+        pairs.append(ConnectedPair(None, i, *measure(nets[i], moved, seeds.test, train)))
     kinds: tuple[int | None, ...] = (*after, None)
     of = {kind: [pair for pair in pairs if pair.epochs == kind] for kind in kinds}
     layers = list(pairs[0].defect)
@@ -143,7 +143,7 @@ def connected(name: str, folder: Path, setting: Setting, progress: Progress) -> 
     )  # fmt: skip
 
 
-def claims_of(of: dict[int | None, list[Pair]], layers: Sequence[str]) -> list[Claim]:
+def claims_of(of: dict[int | None, list[ConnectedPair]], layers: Sequence[str]) -> list[Claim]:
     """The proposition for pairs with a flat line; that it is no matter of the measure."""
     flat = [k for k, pairs in of.items() if k is not None and max(p.barrier for p in pairs) <= FLAT]
     if not flat:

@@ -15,15 +15,14 @@ from intertwine.rules.linear import LETTERS
 from intertwine.rules.registry import Context, Product, dims_of, rule
 
 
+def _dims(x: Any, dims: Sequence[int] | None = None, *_: Any, **__: Any) -> Sequence[int] | None:
+    return dims
+
+
 @rule(
-    "sum.dim_IntList",
-    "sum.default",
-    "mean.dim",
-    "mean.default",
-    summarizes=True,
-    sums=True,
-    moments=moments.mean,
-)
+    "sum.dim_IntList", "sum.default", "mean.dim", "mean.default",
+    summarizes=True, sums=_dims, moments=moments.mean,
+)  # fmt: skip
 @rule("nanmean.default", "nansum.default", summarizes=True, moments=moments.mean)
 def linear_reduce(
     ctx: Context, x: Value | Product, dims: Sequence[int] | None = None, keepdim: bool = False, **_: Any

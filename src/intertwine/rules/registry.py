@@ -37,7 +37,7 @@ class Rule:
     checks      it asserts something and returns nothing
     adds        it sums its two operands, or takes their difference
     factors     of its arguments, the two that it multiplies entry by entry (None: it does not)
-    sums        it sums or averages its operand over dimensions, and takes a `Product` too
+    sums        of its arguments, the dimensions that it sums or averages over; it takes a `Product` too
     looks_up    it takes rows of its first operand, a table, by an index
     picks       it takes slices of its first operand by an index
     sizes_only  it reads the size of its operand, not its entries
@@ -66,7 +66,7 @@ class Rule:
     checks: bool = False
     adds: bool = False
     factors: Callable[..., tuple[Any, Any] | None] | None = None
-    sums: bool = False
+    sums: Callable[..., Any] | None = None
     looks_up: bool = False
     picks: bool = False
     sizes_only: bool = False
@@ -84,7 +84,7 @@ RULES: dict[str, Rule] = {}
 
 @dataclass(frozen=True)
 class Product:
-    """left * right, of which only sums are used: a contraction that is written in two steps."""
+    """left * right, of which only sums over channels are used: a contraction that is written in two steps."""
 
     left: Value
     right: Value

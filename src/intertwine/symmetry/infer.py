@@ -12,9 +12,10 @@ from torch import fx
 
 from intertwine.graph.export import Traced, where
 from intertwine.ir.ledger import Ledger
+from intertwine.ir.placing import of_rank
 from intertwine.ir.value import Value, fixed
 from intertwine.rules import facts, find_rule
-from intertwine.rules.registry import Product
+from intertwine.rules.registry import Product, dims_of
 from intertwine.rules.rotary import Rotary
 from intertwine.symmetry.context import GraphContext, Inference, Slot
 
@@ -151,8 +152,8 @@ def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
     if found is not None:
         if found.same and node.args[0] in ctx.literals and _whole(node):
             ctx.literals[node] = ctx.literals[node.args[0]]  # type: ignore[index]
-        factors = found.factors(*args, **kwargs) if found.factors and _only_summed(node) else None
-        if factors is not None and all(isinstance(f, Value) for f in factors):
+        factors = found.factors(*args, **kwargs) if found.factors and node.users else None
+        if factors and all(isinstance(f, Value) for f in factors) and _contracted(node, *factors):
             return Product(*factors)
         made = found.apply(ctx, *args, **kwargs)
         if found.carries or found.picks:
@@ -164,9 +165,21 @@ def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
     return _stop(ctx, node, f"no rule for {node.target} at {where(node)}", leaves, shapes)
 
 
-def _only_summed(node: fx.Node) -> bool:
-    """Whether a product is used by sums of real numbers alone."""
-    return bool(node.users) and all(facts(user).sums and _floating(user) for user in node.users)
+def _contracted(node: fx.Node, left: Value, right: Value) -> bool:
+    """Whether a product is used by sums of real numbers alone, each over channels of both sides.
+
+    A mean over pixels of what gates have scaled is none: there the product is a value as others are.
+    """
+    rank = len(node.meta["val"].shape)
+    sides = of_rank(left, rank), of_rank(right, rank)
+    for user in node.users:
+        dims = facts(user).sums
+        if dims is None or not _floating(user):
+            return False
+        gone = dims_of(sides[0], dims(*user.args, **user.kwargs))
+        if not any(all(side.factors_on(side.dims[d]) for side in sides) for d in gone):
+            return False
+    return True
 
 
 def _used_parts(ctx: GraphContext, node: fx.Node, result: Any, before: int) -> Any:

@@ -257,7 +257,8 @@ class Values(Mapping[str, GraphValue]):
     def __init__(self, traced: Traced, structure: Structure, axes: tuple[Axis, ...]) -> None:
         freedom = Freedom(structure, axes)
         batch = _rows(traced)
-        self.nodes = name_nodes(traced, batch)
+        known = structure.inference.values  # without products that are half of a contraction
+        self.nodes = {k: n for k, n in name_nodes(traced, batch).items() if "%" + n.name in known}
         names = {node: name for name, node in self.nodes.items()}
         makers = find_makers(traced)
         self._values = {
@@ -272,7 +273,7 @@ class Values(Mapping[str, GraphValue]):
                 is_layer=ends_layer(node),
                 summarizes=facts(origin(node)).summarizes,
                 rows=len(shape_of(node)) > 1 and shape_of(node)[0] == batch,
-                symbols=structure.inference.values["%" + node.name],
+                symbols=known["%" + node.name],
                 freedom=freedom,
             )
             for name, node in self.nodes.items()
