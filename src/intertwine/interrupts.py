@@ -23,7 +23,9 @@ class HungUp(Terminated):
     """The terminal that the process was started from is gone (SIGHUP)."""
 
 
-_SIGNALS = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated, signal.SIGHUP: HungUp}
+_SIGNALS = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+if hasattr(signal, "SIGHUP"):  # not on Windows
+    _SIGNALS[signal.SIGHUP] = HungUp
 
 
 @contextmanager
@@ -52,7 +54,7 @@ def raising_terminated() -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
-    with _handling(handler, signal.SIGTERM, signal.SIGHUP):
+    with _handling(handler, *(_SIGNALS.keys() - {signal.SIGINT})):
         yield
 
 

@@ -19,30 +19,40 @@ def _dims(x: Any, dims: Sequence[int] | None = None, *_: Any, **__: Any) -> Sequ
     return dims
 
 
-@rule(
-    "sum.dim_IntList", "sum.default", "mean.dim", "mean.default",
-    summarizes=True, sums=_dims, moments=moments.mean,
-)  # fmt: skip
-@rule("nanmean.default", "nansum.default", summarizes=True, moments=moments.mean)
+@rule("sum.dim_IntList", "sum.default", summarizes=True, sums=_dims, moments=moments.mean)
+@rule("nansum.default", summarizes=True, moments=moments.mean)
 def linear_reduce(
     ctx: Context, x: Value | Product, dims: Sequence[int] | None = None, keepdim: bool = False, **_: Any
 ) -> Value:
-    """sum or mean: what is summed over cannot be rescaled, the rest passes; a sum of products contracts."""
+    """sum: what is summed over cannot be rescaled, the rest passes; a sum of products contracts."""
     if isinstance(x, Product):
         return _contract(ctx, x, dims, keepdim)
     x = x if ctx.floating else ctx.opaque(x)  # whole numbers are made of its entries
     return ctx.reduce(x, dims_of(x, dims), keepdim)
 
 
-def _contract(ctx: Context, product: Product, dims: Sequence[int] | None, keepdim: bool) -> Value:
+@rule("mean.dim", "mean.default", summarizes=True, sums=_dims, moments=moments.mean)
+@rule("nanmean.default", summarizes=True, moments=moments.mean)
+def average(
+    ctx: Context, x: Value | Product, dims: Sequence[int] | None = None, keepdim: bool = False, **_: Any
+) -> Value:
+    """mean: as a sum; where products are averaged, what is merged would be counted."""
+    if isinstance(x, Product):
+        return _contract(ctx, x, dims, keepdim, UNMERGEABLE)  # it sees how many there are
+    return linear_reduce(ctx, x, dims, keepdim)
+
+
+def _contract(
+    ctx: Context, product: Product, dims: Sequence[int] | None, keepdim: bool, flags: int = 0
+) -> Value:
     """sum over dims of left * right: a matrix on one, its inverse transpose on the other; x * x turns."""
     rank = max(len(product.left.dims), len(product.right.dims))
     left, right = of_rank(product.left, rank), of_rank(product.right, rank)
     ctx.part(left, product.left)
     ctx.part(right, product.right)
     gone = dims_of(left, dims)
-    # x * x keeps its length, and a mean sees how many there are.
-    flags = NONLINEAR * (product.left is product.right) | UNMERGEABLE * ctx.op.startswith("mean")
+    if product.left is product.right:  # what turns it keeps its length
+        flags |= NONLINEAR
     for value in (left, right):
         for factor in value.factors_on(a for d in gone for a in value.dims[d]):
             ctx.ledger.mark(factor.ids, flags)

@@ -132,7 +132,7 @@ class GraphValue:
     freedom: Freedom
 
     def __repr__(self) -> str:
-        return f"Value({self.name}: {self.op} {list(self.shape)}, {self.group} on {list(self.channels)})"
+        return f"GraphValue({self.name}: {self.op} {list(self.shape)}, {self.group} on {list(self.channels)})"
 
     @cached_property
     def action(self) -> ValueAction:
