@@ -218,3 +218,12 @@ def test_command_line_interpolate(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert barrier["permutation"] < barrier["none"] and barrier["full"] <= barrier["permutation"] + 1e-6
     assert "REPAIR" in found["curves"][0]["statistics"] and page.read_text().count("<figure>") >= 3
     assert main(["interpolate", "zoo:digits-vgg", "--data", "digits"]) == 2
+
+
+def test_an_input_that_no_unit_answers_is_alike_in_equal_nets() -> None:
+    from intertwine.aligning import check_llfc
+
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    with torch.no_grad():
+        net[0].bias.fill_(-100.0)
+    assert [layer.cosine for layer in check_llfc(net, net, torch.randn(6, 4))] == pytest.approx([1.0, 1.0])

@@ -69,4 +69,6 @@ def check_llfc(
 
 
 def _cosine(left: Tensor, right: Tensor) -> Tensor:
-    return torch.nn.functional.cosine_similarity(left, right, dim=1, eps=1e-30)
+    """Of each row; 1 where both are zero (no unit of the layer is active), since they are the same."""
+    found = torch.nn.functional.cosine_similarity(left, right, dim=1, eps=1e-30)
+    return found.masked_fill((left == 0).all(1) & (right == 0).all(1), 1.0)
