@@ -188,6 +188,20 @@ def test_signals_save_the_state_of_training(number: signal.Signals, code: int, t
     assert state.stat().st_mtime_ns >= before
 
 
+def test_ctrl_c_while_the_verbs_are_imported_takes_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Pressed:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "intertwine.cli.program":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "intertwine.cli.program", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Pressed(), *sys.meta_path])
+    assert verbs.main(["zoo", "list"]) == INTERRUPTED
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path, one_thread: None) -> None:
     """The signal comes in the middle of an epoch; what was saved is between two steps."""
     data = load_splits("digits", limit=200)
