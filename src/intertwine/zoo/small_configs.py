@@ -131,6 +131,7 @@ _OF_KIND = {
     "chosen": 2,
     "alone": 1,
 }
+_FACTOR = r"^(width|depth)_(coefficient|multiplier)$"  # of widths or numbers of layers that are listed
 _UNSAID = ("num_key_value_heads", "head_dim")  # None in configs whose models take no None
 
 
@@ -192,9 +193,12 @@ def _by_table(
         found |= {n: size for n, size in unsaid.items() if say_all and values[n] is None}
         if say_all and values.get("layer_types", "") is None:
             found["layer_types"] = ["full_attention"] * found.get("num_hidden_layers", _LAYERS)
-        heads = found.get("num_attention_heads")
-        if heads and values.get("num_key_value_heads") == values["num_attention_heads"]:
-            found["num_key_value_heads"] = heads
+    found |= {
+        n: 0.25 for n, v in values.items() if re.search(_FACTOR, n) and isinstance(v, float) and v > 0.25
+    }
+    heads, latent = found.get("num_attention_heads"), "kv_lora_rank" in values  # of which keys are made
+    if heads and (by_kind or latent) and values.get("num_key_value_heads") == values["num_attention_heads"]:
+        found["num_key_value_heads"] = heads
     found |= _one_of_each_kind(values) | _tokens(values, found) | _rotary_sections(values, found)
     if isinstance(values.get("patch_size"), int) and values["patch_size"] >= 8:
         found["patch_size"] = _PATCH
