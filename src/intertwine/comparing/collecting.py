@@ -51,7 +51,7 @@ class Features(Mapping[str, Tensor]):
     labels: Tensor | None = field(default=None)
 
     def __getitem__(self, name: str) -> Tensor:
-        if name not in self.layers:
+        if not isinstance(name, str) or name not in self.layers:
             raise NotFound(f"no layer named {name!r}", do=f"the layers are {', '.join(self.layers)}")
         return self.layers[name]
 

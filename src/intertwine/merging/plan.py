@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.merging.places import Place
 
@@ -233,6 +234,7 @@ class MergePlan:
         """The same plan, each axis cut at a smaller beta."""
         return replace(self, axes=tuple(a.cut(beta) for a in self.axes), beta=beta)
 
+    @checked
     def to_widths(self, widths: Mapping[str, int]) -> MergePlan:
         """The first merges of each axis that lead to these widths."""
         return replace(self, axes=tuple(a.first(a.size - widths.get(a.name, a.size)) for a in self.axes))

@@ -423,6 +423,10 @@ class _Job:
     def _finetuned(self, small: nn.Module) -> nn.Module:
         assert self.finetune is not None
         better = self.finetune(small)
+        if not isinstance(better, nn.Module):
+            raise InputError(
+                f"finetune returned a {type(better).__name__}", do="return the model it was given"
+            )
         shapes = [{n: t.shape for n, t in m.state_dict().items()} for m in (small, better)]
         if shapes[0] != shapes[1]:
             raise InputError("finetune returned a model of other shapes", do="return the model it was given")
