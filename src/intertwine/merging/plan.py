@@ -156,6 +156,7 @@ class AxisPlan:
     variances: for each class, var(mean) / mean(var) of its features, which batch norms are told. turns: the
     basis in which the axis is cut; its channels are then coordinates in it, `kind` says of what. attributes:
     (module, name) of the numbers that the forward keeps of the axis's width, and that shrink with it.
+    containers: paths of the lists of modules that have one entry for each channel.
     """
 
     name: str
@@ -170,6 +171,7 @@ class AxisPlan:
     turns: tuple[NewBasis, ...] = ()
     kind: str = CHANNELS
     attributes: tuple[tuple[str, str], ...] = ()
+    containers: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"AxisPlan({self.name!r}, {self.size} -> {self.width})"
@@ -282,4 +284,5 @@ def _axis_from(data: dict[str, Any]) -> AxisPlan:
     turns = tuple(NewBasis.from_dict(t) for t in data.get("turns", ()))
     plain["kind"] = data.get("kind", CHANNELS)
     plain["attributes"] = tuple((path, name) for path, name in data.get("attributes", ()))
+    plain["containers"] = tuple(data.get("containers", ()))
     return AxisPlan(merges=merges, places=tuple(places), readers=readers, turns=turns, **plain)
