@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 from intertwine.data import Dataset, load_data, named, parse_normalize
+from intertwine.data.batches import Batches
 from intertwine.errors import DataError, InputError, NotFound
 
 RNG = np.random.default_rng(0)
@@ -295,3 +296,16 @@ def test_nothing_is_written_beside_the_data(tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir()), path.read_bytes()
     assert isinstance(load_data(f"parquet:{path}"), Dataset)
     assert (sorted(tmp_path.iterdir()), path.read_bytes()) == before
+
+
+def test_batches_of_several_forms_are_refused() -> None:
+    x, y = torch.zeros(4, 3), torch.zeros(4, dtype=torch.long)
+    for data, says in (
+        ([x, x, torch.zeros(4, 2)], "rows of 2 and of 3"),
+        ([(x, y), x], "with labels, another a tensor"),
+        ([(x, y), (x, "labels")], "with labels, another a tensor"),
+        ([{"a": x}, {"b": x}], "the inputs a, another the inputs b"),
+        ([{"a": x}, {"a": torch.zeros(4, 2)}], "rows of 2 and of 3"),
+    ):
+        with pytest.raises(DataError, match=says):
+            Batches(data).whole()

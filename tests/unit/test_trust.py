@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import copy
 import json
 import math
 import os
@@ -254,7 +255,7 @@ def test_methods_of_results_refuse_things_of_another_kind() -> None:
     x = torch.randn(2, 3)
     symmetry = intertwine.trace(net, x)
     plan = intertwine.plan_merge(net, symmetry, beta=0.1)
-    group = symmetry.axes[0].group
+    group, exact, data = symmetry.axes[0].group, copy.deepcopy(net).double(), (x, torch.tensor([0, 1]))
     for call, error in (
         (lambda: intertwine.inspect(net, x).save([x]), InputError),
         (lambda: symmetry.sample(0).save(3), InputError),
@@ -268,6 +269,13 @@ def test_methods_of_results_refuse_things_of_another_kind() -> None:
         (lambda: intertwine.feature_complexity(net, symmetry, torch.zeros(0)), InputError),
         (lambda: intertwine.merge_betas(net, x, ratio={"0": "half"}), InputError),
         (lambda: intertwine.merge(net, x, target_params=0.8, finetune=lambda small: None), InputError),
+        (lambda: intertwine.stitch(net, exact, data, data, at="1", kinds=("full",)), ModelError),
+        (
+            lambda: intertwine.collect(
+                torch.nn.Conv1d(3, 2, 1), [x[..., None], x[..., None].repeat(1, 1, 4)]
+            ),
+            DataError,
+        ),
     ):
         with pytest.raises(error):
             call()

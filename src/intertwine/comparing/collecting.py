@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 
 from intertwine.checks import checked
 from intertwine.comparing.features import check_finite
-from intertwine.data.batches import Batches, arguments, count_rows
+from intertwine.data.batches import Batches, arguments, count_rows, joined
 from intertwine.errors import DataError, ModelError, NotFound
 from intertwine.graph.alike import same_program
 from intertwine.graph.export import export
@@ -153,8 +153,8 @@ def collect(model: nn.Module, data: Any, at: At = "layers", *, limit: int | None
             labels.append(batch.labels.cpu())
     if not outputs:
         raise DataError("there are no inputs", do="give at least one")
-    layers = {name: torch.cat(values) for name, values in kept.items()}
-    return Features(layers, torch.cat(outputs), torch.cat(labels) if labels else None)
+    layers = {name: joined(values, name) for name, values in kept.items()}
+    return Features(layers, joined(outputs, "the outputs"), joined(labels, "the labels") if labels else None)
 
 
 def select(values: Sequence[GraphValue], at: At) -> list[GraphValue]:

@@ -43,9 +43,15 @@ class Batches:
         self.batch, self._given = batch or BATCH, batch
 
     def __iter__(self) -> Iterator[tuple[Any, Tensor | None]]:
-        left = self.limit
+        left, form = self.limit, None
         for inputs, labels in self._all():
             _assert_rows(inputs)
+            form, first = _form(inputs, labels), form
+            if first not in (None, form):
+                raise DataError(
+                    f"one batch is {first}, another {form}",
+                    do="give batches of one form, all labelled or none",
+                )
             count = count_rows(inputs)
             if left is not None and left < count:
                 inputs, count = _slice(inputs, 0, left), left
@@ -65,7 +71,8 @@ class Batches:
             if not parts:
                 raise DataError("there are no inputs", where=name)
             labels = [y for _, y in parts if y is not None]
-            found = _joined([x for x, _ in parts]), torch.cat(labels) if len(labels) == len(parts) else None
+            whole = len(labels) == len(parts)
+            found = joined([x for x, _ in parts], name), joined(labels, name) if whole else None
         inputs, given = found
         if labelled:
             if given is None:
@@ -121,6 +128,12 @@ def _assert_rows(inputs: Any) -> None:
         raise DataError(f"inputs of {', '.join(str(len(t)) for t in tensors) or 'no'} rows")
 
 
+def _form(inputs: Any, labels: Tensor | None) -> str:
+    """What all batches have in common, in words."""
+    named = f"the inputs {', '.join(map(str, inputs))}" if isinstance(inputs, dict) else "a tensor"
+    return named if labels is None else f"{named} with labels"
+
+
 def _split(item: Any) -> tuple[Any, Tensor | None]:
     if _is_pair(item):
         return item[0], item[1]
@@ -153,10 +166,33 @@ def _slice(inputs: Any, start: int, stop: int) -> Any:
     return inputs[start:stop]
 
 
-def _joined(parts: list[Any]) -> Any:
-    if isinstance(parts[0], dict):
-        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+def joined(parts: list[Any], where: str = "the data") -> Any:
+    """Batches one after the other.
+
+    >>> joined([torch.zeros(2, 3), torch.zeros(1, 4)])
+    Traceback (most recent call last):
+    intertwine.errors.DataError: the batches cannot be joined: they have rows of 3 and of 4 numbers
+    ...
+    """
+    first = parts[0]
+    if isinstance(first, dict) and all(
+        isinstance(part, dict) and part.keys() == first.keys() for part in parts
+    ):
+        return {name: joined([part[name] for part in parts], where) for name in first}
+    if not all(isinstance(part, Tensor) and part.dim() for part in parts):
+        found = " and ".join(sorted({type(part).__name__ for part in parts}))
+        raise _apart(f"they are of the kind {found}", where)
+    rows = sorted({tuple(part.shape[1:]) for part in parts})
+    if len(rows) > 1:
+        raise _apart(
+            f"they have rows of {' and of '.join('x'.join(map(str, row)) for row in rows[:3])} numbers", where
+        )
     return torch.cat(parts)
+
+
+def _apart(why: str, where: str) -> DataError:
+    do = "give batches of one form: tensors with rows of one shape, or the same names"
+    return DataError(f"the batches cannot be joined: {why}", where=where, do=do)
 
 
 def count_rows(inputs: Any) -> int:

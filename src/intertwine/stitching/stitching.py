@@ -151,6 +151,7 @@ def stitch(
     wanted = [parse_kind(kind) for kind in kinds]
     plan = replace(training or Training(), **options)
     given = checked_data(train_data, data)
+    _assert_one_precision(a, b)
     batch = min(batch, len(given[0][1]))
     other = inputs_b or (given[0][0], given[1][0])
     firsts = ((a, given[0][0], "A"), (b, other[0], "B"))
@@ -300,6 +301,14 @@ def checked_data(train: Any, test: Any) -> list[Labelled]:
     if shapes[0] != shapes[1]:
         raise DataError(f"training inputs have shape {shapes[0]}, test inputs {shapes[1]}")
     return given
+
+
+def _assert_one_precision(a: nn.Module, b: nn.Module) -> None:
+    """What B reads is what A computes, so both compute in one dtype."""
+    found = [next((p.dtype for p in m.parameters() if p.is_floating_point()), None) for m in (a, b)]
+    if None not in found and found[0] != found[1]:
+        words = [str(dtype).removeprefix("torch.") for dtype in found]
+        raise ModelError(f"A is in {words[0]} and B in {words[1]}", do="call float() on both")
 
 
 def make_surgeon(model: nn.Module, inputs: Tensor, name: str) -> Surgeon:
