@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from intertwine.activations import intertwiner
+from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE
 from intertwine.ir.value import Axis, Factor, Value, constant, fixed, zero_scale
 from intertwine.rules.registry import Context, is_value, rule
 
@@ -30,13 +31,13 @@ def _flat(value: Value, *dims: int) -> Value:
     return value.with_dims(() if d in dims else dim for d, dim in enumerate(value.dims))
 
 
-@rule("gather.default")
+@rule("gather.default", points=2)
 def gather(ctx: Context, x: Value, dim: int, index: Value, **_: Any) -> Value:
     """x[index[i, c], c]: channels pass where the index is the same for all, or moves with them."""
     if not x.dims:
         return x
     dim %= len(x.dims)
-    x, index = ctx.fix(x, POINTED, [dim]), ctx.opaque(ctx.fix(index, "used as an index", [dim]))
+    x, index = ctx.pointed(x, [dim], POINTED), ctx.opaque(ctx.fix(index, "used as an index", [dim]))
     for d, size in enumerate(index.shape):
         if d != dim and size < x.shape[d]:
             x = ctx.take(x, d, np.arange(size))
@@ -45,7 +46,7 @@ def gather(ctx: Context, x: Value, dim: int, index: Value, **_: Any) -> Value:
 
 @rule(
     "scatter.src", "scatter.value", "scatter_add.default", "scatter.reduce", "scatter.value_reduce",
-    "scatter_reduce.two",
+    "scatter_reduce.two", points=2,
 )  # fmt: skip
 def scatter(
     ctx: Context, x: Value, dim: int, index: Value, source: Any = None, *args: Any, **kwargs: Any
@@ -59,6 +60,7 @@ def scatter(
     source = source if is_value(source) else constant((1,) * len(shape), zero=source == 0)
     held = {d for d, size in enumerate(index.shape) if size != shape[d]}
     held |= {d for d, size in enumerate(source.shape) if size not in (1, index.shape[d])} | {dim}
+    x = x if x.zero else ctx.pointed(x, [dim], POINTED)
     x, index, source = (
         _flat(ctx.fix(v, POINTED, [d for d in held if v.dims[d]]) if v.dims else v, *held)
         for v in (x, ctx.opaque(index), source)
@@ -68,7 +70,7 @@ def scatter(
     if "reduce" in ctx.op and how not in ("sum", "mean", "add"):
         out = ctx.opaque(out)
     out = ctx.expand(ctx.multiply(index, out), [1 if d in held else n for d, n in enumerate(shape)])
-    return _with_sizes(out, {d: shape[d] for d in held})
+    return ctx.labelled(_with_sizes(out, {d: shape[d] for d in held}), dim)
 
 
 @rule("index_add.default", "index_copy.default")
@@ -110,15 +112,24 @@ def index_fill(ctx: Context, x: Value, dim: int, index: Value, value: float) -> 
     return x if value == 0 else ctx.add(x, constant(()))
 
 
-@rule("one_hot.default")
+@rule("one_hot.default", points=0)
 def one_hot(ctx: Context, index: Value, *args: Any) -> Value:
     """A new dimension of classes, which are fixed; where the index moves the result moves along."""
     index = ctx.opaque(index)
-    return Value((*index.dims, *fixed(ctx.shape[-1:]).dims), index.factors)
+    out = Value((*index.dims, *fixed(ctx.shape[-1:]).dims), index.factors)
+    return ctx.labelled(out, len(index.dims))
 
 
 def _ranked(ctx: Context, x: Value, dim: int, size: int) -> tuple[Value, Value]:
-    """(values, places) by rank along a dimension, which is fixed; positive scales keep the order."""
+    """(values, places) by rank along a dimension, which is fixed unless the places name its channels.
+
+    Positive scales of the others keep the order.
+    """
+    factors = x.factors_on(x.dims[dim])
+    if len(factors) == 1 and factors[0].axes == x.dims[dim] and ctx.ranked(dim, factors[0].ids):
+        ctx.ledger.mark(factors[0].ids, ANY_NONLINEAR | UNMERGEABLE)
+        ctx.ledger.zero(factors[0].scale)
+        x = replace(x, factors=tuple(f for f in x.factors if f is not factors[0]))
     x = ctx.pointwise(ctx.fix(x, "ranked", [dim]), intertwiner("relu"))
     x = _with_sizes(x, {dim: size})
     return x, replace(x, factors=tuple(Factor(f.axes, f.ids, zero_scale(f.ids.shape)) for f in x.factors))
@@ -129,6 +140,8 @@ def topk(ctx: Context, x: Value, k: int, dim: int = -1, *args: Any, **kwargs: An
     """The k largest along a dimension and where they are: other dimensions take positive scales."""
     if not x.dims:
         return x, constant(())
+    in_order = args[1] if len(args) > 1 else kwargs.get("sorted", True)
+    x = x if in_order else ctx.fix(x, "the largest in no order", [dim])
     return _ranked(ctx, x, dim % len(x.dims), k)
 
 
