@@ -105,8 +105,7 @@ def grouped_mm(
     ctx: Context, a: Value, b: Value, offsets: Value | None = None, bias: Value | None = None, *args: Any,
     **kwargs: Any,
 ) -> Value:  # fmt: skip
-    """Rows times the matrix of their group (expert), all acted on alike: groups move if rows are sorted by
-    what names them."""
+    """Rows times the matrix of their group (expert): groups move if rows are sorted by what names them."""
     if offsets is not None:
         ctx.fix(offsets, "bounds of groups")
     if len(a.dims) != 2 or len(b.dims) != 3 or bias is not None:
