@@ -13,6 +13,7 @@ from torch import nn
 from intertwine import act, combine, trace, zoo
 from intertwine.cli.program import main
 from intertwine.combining import METHODS, _one_sided, align_all
+from intertwine.combining._distil import distilled, teachers
 from intertwine.combining._methods import Settings, _trimmed
 from intertwine.combining._normal import PULLS, Sums, best_pull
 from intertwine.combining._one_sided import LayerRows, one_sided
@@ -48,6 +49,20 @@ def trained_look(seed):
     for _ in range(60):
         net.train()(torch.randn(32, 3, 9, 9))
     return net.eval()
+
+
+class Smooth(Residual):
+    """The same weights, another activation at the end."""
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.stem(x)))
+        return self.head(torch.tanh(self.down(x)).mean((2, 3)))
+
+
+def of_four_colours():
+    net = Residual().eval()
+    net.stem = nn.Conv2d(4, 8, 3, padding=1)
+    return net
 
 
 X = torch.randn(200, 3, 9, 9, generator=torch.Generator().manual_seed(0))
@@ -232,6 +247,18 @@ def test_mirror_images_are_inputs_too():
         combine([nn.Linear(3, 2), nn.Linear(3, 2)], train_data=torch.randn(9, 3), flip=True)
 
 
+@torch.no_grad()
+def test_learning_on_varied_images_comes_nearer_to_the_mean_outputs_of_others():
+    a, b = trained_look(2), trained_look(3)
+    others = torch.randn(200, 3, 9, 9, generator=torch.Generator().manual_seed(1))
+    taught, wanted = teachers([a, b], [0.5, 0.5], X), teachers([a, b], [0.5, 0.5], others).outputs
+    learned = distilled(a, taught, X, epochs=8, learning_rate=3e-3, augment=True)
+    assert taught.apart(wanted, learned(others)) < 0.5 * taught.apart(wanted, a(others))
+    assert torch.equal(learned.norm.running_mean, a.norm.running_mean)
+    with pytest.raises(DataError, match="shifts images"):
+        combine([nn.Linear(3, 2), nn.Linear(3, 2)], train_data=torch.randn(9, 3), epochs=1, augment=True)
+
+
 def test_least_squares_beats_the_reset_average_of_unrelated_networks():
     """What it is for: the outputs of the combined network are nearer to the mean of the outputs."""
     a, b = trained_look(2), trained_look(3)
@@ -326,7 +353,9 @@ def test_a_soup_leaves_out_what_spoils_it():
     [
         (lambda a, b: combine([a], train_data=X), InputError, "at least two"),
         (lambda a, b: combine([a, nn.Linear(3, 2)], train_data=X), InputError, "other weights"),
-        (lambda a, b: combine([a, b], train_data=torch.randn(9, 5)), InputError, "does not run"),
+        (lambda a, b: combine([a, b], train_data=torch.randn(9, 5)), InputError, "model 1 does not run"),
+        (lambda a, b: combine([a, of_four_colours()], train_data=X), InputError, "model 2 does not run"),
+        (lambda a, b: combine([a, Smooth().eval()], train_data=X, align="none"), InputError, "graphs of"),
         (lambda a, b: combine([a, b]), DataError, "needs inputs"),
         (lambda a, b: combine([a, b], train_data=X, shares=(1,)), InputError, "1 shares for 2"),
         (lambda a, b: combine([a, b], train_data=X, shares=(1, -1)), InputError, "parts of a whole"),

@@ -54,7 +54,7 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
     value(parser, "--epochs", types.most(10_000, 0), "N",
         "passes in which the mean outputs are learned, without labels (default: 0)", default=0)  # fmt: skip
     value(parser, "--learning-rate", types.positive_float, "X", "of --epochs (default: 0.0003)", default=3e-4)
-    flag(parser, "--augment", "of --epochs: images are mirrored and shifted at random in every pass")
+    flag(parser, "--augment", "of --epochs: images are mirrored, shifted and mixed at random in every pass")
     out(parser, "OUT", "write the weights (OUT.safetensors), or a folder that loads as a model")
     value(parser, "--page", types.output_path, "FILE", "write a page here (.html)")
     json(parser, "print the numbers as JSON")

@@ -33,6 +33,7 @@ BATCH = 64
 LOOK = 20  # steps between two looks at how good the average is
 
 
+@torch.enable_grad()  # also under the no_grad of a caller
 def learn_elements(
     models: Sequence[nn.Module],
     elements: Sequence[Element],

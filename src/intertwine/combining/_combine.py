@@ -85,12 +85,12 @@ def combine(
     (default: least-squares for layerwise, else reset). shares: how much of each, normalised to sum 1.
     ridge: pull towards the average (default: for each layer what errs least on inputs that are left out).
     epochs: passes over the inputs in which the combined network learns the models' mean outputs; augment:
-    on mirrored and shifted images. flip: the inputs are images, and their mirror images serve as inputs too;
-    the labels of neither are read. fold: of pre-norm networks, move the gains of norms into the weights that
-    read them first, so that the stream can be rotated (default: where channels are matched by activations or
-    loss, and the networks allow it). base, scale, density: for task and ties. calibrate: one factor for the
-    outputs, so that the network is as sure as it may be. calibrate, epochs and align="loss" take outputs for
-    class scores. Networks of unequal widths are widened first.
+    on mirrored, shifted and mixed images. flip: the inputs are images, and their mirror images serve as
+    inputs too; the labels of neither are read. fold: of pre-norm networks, move the gains of norms into the
+    weights that read them first, so that the stream can be rotated (default: where channels are matched by
+    activations or loss, and the networks allow it). base, scale, density: for task and ties. calibrate: one
+    factor for the outputs, so that the network is as sure as it may be. calibrate, epochs and align="loss"
+    take outputs for class scores. Networks of unequal widths are widened first.
 
     how="zip": networks of any widths, or of several tasks. heads: "one" output for all, or "each" keeps its
     own, side by side (default where their numbers differ; data is then a list, one for each network).
@@ -179,7 +179,6 @@ class _Run:
             self.labelled = source
             first = source[0] if isinstance(source, list) and train_data is None and how == "zip" else source
             self.train = Batches(first, limit=train_limit, device=_device(self.models[0])).whole()[0]
-            self._try()
         self.heads = self._heads(heads)
         if how != "zip":
             self._make_equal()
@@ -214,6 +213,8 @@ class _Run:
     def _heads(self, given: Heads | None) -> Heads:
         if given is not None:
             _choice("heads", given, HEADS)
+        if self.how == "zip" and self.train is not None:
+            self._try()
         if self.how != "zip":
             if given == "each":
                 raise InputError(f"heads='each' is not of how={self.how!r}", do="use how='zip'")
@@ -229,12 +230,16 @@ class _Run:
 
     def _make_equal(self) -> None:
         """Equal widths, where that is all that differs; then the graphs are the same, or there is no mean."""
-        if differ_in_width(self.models) and self.train is not None:
-            self.models = equal_widths(self.models, arguments(cut(self.train, 2)))
-            self.notes.append("unequal widths: narrower networks were widened, exactly, before all else")
-        assert_same_shapes(self.models)
+        unequal = differ_in_width(self.models)
+        if not unequal or self.train is None:
+            assert_same_shapes(self.models)
         if self.train is None:
             return
+        self._try()
+        if unequal:
+            self.models = equal_widths(self.models, arguments(cut(self.train, 2)))
+            self.notes.append("unequal widths: narrower networks were widened, exactly, before all else")
+            assert_same_shapes(self.models)
         args, kwargs = arguments(cut(self.train, 2))
         for k, model in enumerate(self.models[1:], 1):
             names = self.names[0], self.names[k]

@@ -2,9 +2,11 @@
 
     minimise over theta   E over inputs of  KL(p || f(x, theta)),    p = softmax(sum_k s_k f(x, theta_k))
 
-from the combined weights, with Adam and a rate that rises for a pass and then falls to zero. Batch norms keep
-their statistics. Images may be mirrored and shifted at random, and p is what the networks say to those.
-Every tenth input is left out; the weights of the pass that errs least there are kept, the first among them.
+from the combined weights, with Adam and a rate that rises for a pass and then falls to zero. Every tenth
+input is left out; the weights of the pass that errs least there are kept, the first among them. Networks
+know their training images by heart and are less sure of others: images may be mirrored, shifted and mixed
+with each other at random, those that are left out too, and p is what the networks say to what comes of it.
+Batch norms keep their statistics: those of mixed images are not those of images.
 Networks that keep heads of their own are learned each on its own outputs, and the divergences are added.
 """
 
@@ -27,6 +29,7 @@ from intertwine.errors import DataError
 from intertwine.progress import Progress
 
 BATCH = 100
+VARIED = 50  # images of a batch that are new in every pass: more steps are worth more than larger ones
 LEFT_OUT = 10
 SHIFT = 8  # images are shifted by at most an eighth of their sides
 
@@ -75,6 +78,7 @@ def teachers(
     return Teachers(outputs, tuple(widths), ask)
 
 
+@torch.enable_grad()  # also under the no_grad of a caller
 def distilled(
     model: nn.Module,
     taught: Teachers,
@@ -91,26 +95,33 @@ def distilled(
     for parameter in student.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
     generator = torch.Generator().manual_seed(seed)
-    count = count_rows(inputs)
+    count, size = count_rows(inputs), VARIED if augment else BATCH
+
+    def asked(chosen: Tensor) -> tuple[Any, Tensor]:
+        """Some inputs, and what the networks say to them."""
+        batch = rows_of(inputs, chosen)
+        if not augment:
+            return batch, taught.outputs[chosen]
+        batch = mixed(jittered(batch, generator), generator)
+        return batch, taught.ask(batch)
+
     # Neighbours stay together: where mirror images serve too, each lies beside its image.
     pairs = 2 * torch.randperm((count + 1) // 2, generator=generator)
     order = torch.stack([pairs, pairs + 1], 1).flatten()
     held, learned = order[order < count].tensor_split([count // (2 * LEFT_OUT) * 2])
+    trials = [asked(chosen) for chosen in held.split(BATCH) if len(chosen)]
     optimizer = torch.optim.Adam(student.parameters(), lr=learning_rate)
-    once = math.ceil(len(learned) / BATCH)
+    once = math.ceil(len(learned) / size)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_rate, once, max(1, epochs * once)))
-    best, kept = _error(student, taught, inputs, held), copy.deepcopy(student.state_dict())
+    best, kept = _error(student, taught, trials), copy.deepcopy(student.state_dict())
     for epoch in range(epochs):
-        for chosen in learned[torch.randperm(len(learned), generator=generator)].split(BATCH):
+        for chosen in learned[torch.randperm(len(learned), generator=generator)].split(size):
             optimizer.zero_grad()
-            batch, wanted = rows_of(inputs, chosen), taught.outputs[chosen]
-            if augment:
-                batch = jittered(batch, generator)
-                wanted = taught.ask(batch)
+            batch, wanted = asked(chosen)
             taught.apart(wanted, scores_of(student, batch)).backward()
             optimizer.step()
             schedule.step()
-        if (now := _error(student, taught, inputs, held)) <= best:
+        if (now := _error(student, taught, trials)) <= best:
             best, kept = now, copy.deepcopy(student.state_dict())
         if progress is not None:
             progress(epoch + 1, epochs, "epochs")
@@ -122,11 +133,10 @@ def distilled(
 
 
 @torch.no_grad()
-def _error(model: nn.Module, taught: Teachers, inputs: Any, held: Tensor) -> float:
+def _error(model: nn.Module, taught: Teachers, trials: Sequence[tuple[Any, Tensor]]) -> float:
     """Mean divergence over the inputs that were left out; too few to leave any out: the last pass is best."""
-    parts = [(len(c), float(taught.divergence(c, scores_of(model, rows_of(inputs, c)))))
-             for c in held.split(BATCH) if len(c)]  # fmt: skip
-    found = sum(n * each for n, each in parts) / max(1, len(held)) if parts else -math.inf
+    parts = [(len(goal), float(taught.apart(goal, scores_of(model, batch)))) for batch, goal in trials]
+    found = sum(n * each for n, each in parts) / sum(n for n, _ in parts) if parts else -math.inf
     return math.inf if math.isnan(found) else found
 
 
@@ -154,6 +164,18 @@ def jittered(images: Tensor, generator: torch.Generator) -> Tensor:
     rows, columns = top.to(images.device), left.to(images.device)
     each = torch.arange(n, device=images.device)
     return padded.movedim(1, -1)[each[:, None, None], rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
+
+
+def mixed(images: Tensor, generator: torch.Generator) -> Tensor:
+    """s x + (1 - s) x' for every image x, with another one x' of them and a share s drawn evenly.
+
+    >>> x = torch.eye(2).reshape(2, 1, 1, 2)
+    >>> mixed(x, torch.Generator().manual_seed(0)).sum((1, 2, 3)).tolist()
+    [1.0, 1.0]
+    """
+    share = torch.rand(len(images), 1, 1, 1, generator=generator).to(images)
+    other = torch.randperm(len(images), generator=generator).to(images.device)
+    return images.lerp(images[other], share).contiguous(memory_format=torch.channels_last)
 
 
 def scores_of(model: nn.Module, inputs: Any) -> Tensor:

@@ -161,8 +161,10 @@ def fit_budget(
         if best is None:
             raise InputError(
                 f"{share:.0%} of the {what} cannot be reached",
-                so=f"merging everything that can be merged leaves {size / full:.1%}",
-                do="give a larger target",
+                so=f"merging everything that can be merged leaves {size / full:.1%}"
+                if size < full
+                else "no channel of this model can be merged with another",
+                do="give a larger target" if size < full else "`intertwine inspect` says why, axis by axis",
             )
         _, number, width, saved = best
         steps[number].append(widths[number])

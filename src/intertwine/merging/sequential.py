@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 TRIAL, TOKENS = 16, 1024  # inputs, and their tokens at most, that say how much of the output an axis is worth
 NOTHING = 1e-9  # relative error of an axis below which its duplicates are exact
+ROTARY = (
+    "only complex numbers on pairs of channels commute with the rotation, so there is no rank to cut; "
+    "a pair could go only from every head of every layer at once, with its frequency"
+)
 KINDS = (CHANNELS, HEADS, RANK, STREAM, EXPERTS)
 
 
@@ -91,6 +95,8 @@ def weigh(planner: Planner) -> MergePlan:
     if HEADS in kinds:  # before linear axes: what makes up for heads is in the basis that they had
         heads = _asked(planner, plan_heads(planner.symmetry, planner.weights, planner.measured))
         axes += _running(planner, trial, heads)
+    if RANK in kinds and planner.symmetry.structure.turns.count:
+        planner.rigid["queries and keys with rotary embeddings"] = ROTARY
     outputs = planner.outputs
     weighed = [_weighed(planner, axis, outputs) for axis in (*axes, *turned)]
     if EXPERTS in kinds:

@@ -114,7 +114,7 @@ def index_fill(ctx: Context, x: Value, dim: int, index: Value, value: float) -> 
 
 @rule("one_hot.default", points=0)
 def one_hot(ctx: Context, index: Value, *args: Any) -> Value:
-    """A new dimension of classes, which are fixed; where the index moves the result moves along."""
+    """A new dimension of classes: those that the index names; where it moves the result moves along."""
     index = ctx.opaque(index)
     out = Value((*index.dims, *fixed(ctx.shape[-1:]).dims), index.factors)
     return ctx.labelled(out, len(index.dims))
@@ -137,7 +137,7 @@ def _ranked(ctx: Context, x: Value, dim: int, size: int) -> tuple[Value, Value]:
 
 @rule("topk.default", ranks=True)
 def topk(ctx: Context, x: Value, k: int, dim: int = -1, *args: Any, **kwargs: Any) -> tuple[Value, Value]:
-    """The k largest along a dimension and where they are: other dimensions take positive scales."""
+    """The k largest along a dimension and where they are, which names channels if they are never equal."""
     if not x.dims:
         return x, constant(())
     in_order = args[1] if len(args) > 1 else kwargs.get("sorted", True)
@@ -150,6 +150,8 @@ def sort(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> tuple[Value, Valu
     """All of a dimension in order, and where they were: other dimensions take positive scales."""
     given = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
     dim = kwargs.get("dim", given[0] if given else -1)
+    if kwargs.get("stable") and x.dims:
+        x = ctx.fix(x, "equal entries keep their order", [dim])
     return _ranked(ctx, x, dim % len(x.dims), x.shape[dim]) if x.dims else (x, constant(()))
 
 

@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
 
 from intertwine.graph.export import Traced
 from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE, Ids, Ledger
 from intertwine.ir.placing import project
 from intertwine.ir.value import Factor, Value, parameter
 from intertwine.rules import Context, facts
+from intertwine.rules.routing import Names
 from intertwine.rules.ties import Ties
 from intertwine.symmetry.windows import NONE, Windows
 
@@ -72,16 +71,14 @@ class GraphContext(Context):
         self._slot_starts: list[tuple[int, tuple[str, int]]] = []  # first labels of slots, as they were made
         self.unread: list[str] = []
         self.windows = Windows()
-        self._names: dict[
-            tuple[fx.Node, int | None], Ids
-        ] = {}  # a value (or result) -> what its numbers name
+        self._names: Names
         self._node: fx.Node
         self._ties: Ties
 
     def begin(self, traced: Traced) -> None:
         """What follows is about this graph."""
         self.windows.begin()
-        self._names.clear()
+        self._names = Names()
         self._ties = Ties(traced)
 
     # -- whole numbers that name channels ------------------------------------------------------------------
@@ -89,34 +86,27 @@ class GraphContext(Context):
     def enter(self, node: fx.Node) -> None:
         """An op of the graph is about to run. Numbers that name channels are handed on, or used as an index;
         everything else sees which numbers they are, and the channels stay."""
-        self._node, self.named = node, None
-        named, about = [n for n in node.all_input_nodes if (n, None) in self._names], facts(node)
-        if len(named) == 1 and about.points is not None and _only(node, about.points, named[0]):
-            self.named = self._names[named[0], None]
-        elif len(named) == 1 and about.carries and not about.fills and _whole(node):
-            self._names[node, None] = self._names[named[0], None]
-        else:
-            for source in named:
-                self.unname(source, "their places are computed with")
+        self._node = node
+        self.named, seen = self._names.enter(node)
+        for labels in seen:
+            self.ledger.freeze(labels, "their places are computed with")
+
+    def pick(self, node: fx.Node) -> None:
+        """One of several results is taken."""
+        self._names.pick(node)
 
     def unname(self, node: fx.Node, reason: str) -> None:
-        """The channels that these numbers name stay where they are."""
-        if (node, None) in self._names:
-            self.ledger.freeze(self._names[node, None], reason)
-
-    def rename(self, node: fx.Node) -> None:
-        """One of several results names what all of them do, or what it does itself."""
-        source, place = node.args
-        for key in ((source, place), (source, None)):
-            if key in self._names:
-                self._names[node, None] = self._names[key]
+        """The channels that a value names stay where they are."""
+        found = self._names.of(node)
+        if found is not None:
+            self.ledger.freeze(found.labels, reason)
 
     def ranked(self, dim: int, labels: Ids) -> bool:
         """See `Context.ranked`."""
         scorers = [self.result.values[name] for name in self._ties.scorers(self._node, dim)]
         if not any(np.array_equal(f.ids, labels) for value in scorers for f in value.factors):
             return False
-        self._names[self._node, 1] = labels
+        self._names.name(self._node, labels)
         return True
 
     def take(self, value: Value, dim: int, index: Ids) -> Value:
@@ -251,15 +241,3 @@ class GraphContext(Context):
                 self.ledger.zero(factor.scale)  # the lifted scales do the same to the same outputs
         kept = tuple(f for f in split.factors if f.axes != (axis,))
         return Value(split.dims, (*kept, lifted))
-
-
-def _only(node: fx.Node, place: int, operand: fx.Node) -> bool:
-    """Whether that argument of a node, and no other, is the operand, or holds it."""
-    where = [k for k, a in enumerate(node.args) if operand in (a if isinstance(a, (list, tuple)) else [a])]
-    return where == [place] and operand not in node.kwargs.values()
-
-
-def _whole(node: fx.Node) -> bool:
-    """Whether a node's results are whole numbers."""
-    tensors = [v for v in tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor)]
-    return all(not v.is_floating_point() and v.dtype != torch.bool for v in tensors)

@@ -136,7 +136,7 @@ def _made(shape: tuple[int, ...] | None) -> Any:
 
 def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
     if node.target is operator.getitem:
-        ctx.rename(node)
+        ctx.pick(node)
         return env[node.args[0]][node.args[1]]  # type: ignore[index]
     args = fx.node.map_arg(node.args, lambda n: env[n])
     kwargs = fx.node.map_arg(node.kwargs, lambda n: env[n])
