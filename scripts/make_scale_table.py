@@ -24,11 +24,11 @@ def table(rows: dict[str, Any]) -> str:
     lines = ["| billions | " + " | ".join(f"{step}, CPU s" for step in STEPS) + " | peak GB | error |"]
     lines += ["|---" * (len(STEPS) + 3) + "|"]
     lines += [_line(f"{row['billions']:.2g}", row, f"{row['error']:.0e}") for row in found]
-    if len(found) > 1:
+    if len(found) > 1 and found[-1]["billions"] > 1:  # from less, 7 would be a guess
         lines.append(_line(f"{LARGER:g}, extrapolated", _extrapolated(*found[-2:]), ""))
-    missing = [f"{size:g}" for size in ASKED if str(size) not in rows]
+    missing = [f"{size:g}" for size in ASKED if f"CPU s {STEPS[-1]}" not in rows.get(str(size), {})]
     if missing:
-        lines += ["", f"Not measured yet: {', '.join(missing)} billion parameters."]
+        lines += ["", f"Not measured yet, or not to the end: {', '.join(missing)} billion parameters."]
     return "\n".join([*lines, ""])
 
 

@@ -253,7 +253,9 @@ def _rotary_sections(values: Mapping[str, Any], found: Mapping[str, Any]) -> dic
     [2, 3, 3]
     """
     turns = values.get("rope_parameters")
-    sections = turns.get("mrope_section") if isinstance(turns, Mapping) else None
+    if not isinstance(turns, Mapping):
+        return {}
+    sections = turns.get("mrope_section")
     heads = found.get("num_attention_heads")
     head = found.get("head_dim") or (found["hidden_size"] // heads if heads else 0)
     if not sections or not head:
