@@ -161,7 +161,7 @@ CASES = {
         {"router": "positive monomial", "up.2": "positive monomial"},
     ),
     "experts that are looked up": Case(
-        net(picked, router=lambda: nn.Linear(5, 3, bias=False), up=(3, 5, 4), down=(3, 4, 2)), ROWS,
+        net(picked, router=layer(5, 3), up=(3, 5, 4), down=(3, 4, 2)), ROWS,
         {"router": "permutation", "up.2": "positive monomial"},
     ),
     "experts that are marked": Case(

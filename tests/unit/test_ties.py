@@ -23,7 +23,7 @@ class Experts(nn.Module):
 
     def __init__(self, choose: Callable[[Any, Tensor], Tensor], first: nn.Module | None = None) -> None:
         super().__init__()
-        self.first = nn.Identity() if first is None else first
+        self.first = nn.Linear(5, 5) if first is None else first
         self.router = nn.Linear(5, 4, bias=False)
         self.up, self.bias = nn.Parameter(torch.randn(4, 3, 5)), nn.Parameter(torch.randn(4, 3))
         self.choose = choose
@@ -63,6 +63,7 @@ REFUSED = {
     "scores after ReLU": lambda m, x: two_best(m, x - 3, lambda s: (s - 2).relu()),
     "padded": lambda m, x: m.of(F.pad(m.router(x).topk(2, -1).indices, (1, 0)), x),
     "another table": lambda m, x: x[:2].sum(0)[m.router(x).topk(2, -1).indices],
+    "rounded scores": lambda m, x: two_best(m, x, lambda s: (1 + s / 100).bfloat16()),
     "softmax over rows": lambda m, x: two_best(m, x[:1], lambda s: s.softmax(0)),
 }  # fmt: skip
 
@@ -104,7 +105,9 @@ def test_experts_stay(name: str) -> None:
         (nn.Sequential(nn.Linear(5, 5), nn.ReLU()), False),  # all 0 on an open set of inputs
         (nn.Sequential(nn.ReLU(), nn.Linear(5, 5)), True),
         (nn.Sequential(nn.ReLU(), nn.Linear(5, 5, bias=False)), False),
-        (nn.Sequential(nn.Linear(5, 5, bias=False), nn.RMSNorm(5)), True),
+        (nn.Sequential(nn.Linear(5, 5), nn.RMSNorm(5)), True),
+        (nn.Sequential(nn.Linear(5, 5, bias=False), nn.RMSNorm(5)), False),  # 0 where the input is
+        (nn.Identity(), False),
         (nn.Sequential(nn.ReLU(), nn.LayerNorm(5)), True),
         (nn.Sequential(nn.Linear(5, 5), nn.SiLU()), True),
     ],
@@ -118,7 +121,16 @@ def test_rows_that_vanish_have_no_best_expert(first: nn.Module, free: bool) -> N
         with torch.no_grad():
             for p in first.parameters():
                 p.copy_(p.abs())  # then nothing is left of negative numbers
-        assert change(model, model.reversed(), x) > 1e-3
+        assert max(change(model, model.reversed(), each) for each in (x, 0 * x)) > 1e-3
+
+
+@pytest.mark.parametrize("padding", [None, 0])
+def test_a_padding_token_has_no_best_expert(padding: int | None) -> None:
+    torch.manual_seed(0)
+    model = Experts(two_best, nn.Embedding(7, 5, padding_idx=padding)).double()
+    axis = router(Symmetry(export(model, (torch.arange(6),))))
+    assert axis.group.permutation == (padding is None)
+    assert (change(model, model.reversed(), torch.arange(6)) <= 1e-10) == (padding is None)
 
 
 def test_the_proof_agrees() -> None:

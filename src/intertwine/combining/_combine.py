@@ -28,6 +28,7 @@ from intertwine.combining._widths import differ_in_width, equal_widths
 from intertwine.combining._worth import Worth
 from intertwine.combining._zip import zipped
 from intertwine.data.batches import Batches, arguments, count_rows
+from intertwine.data.evaluation import call, like_inputs
 from intertwine.errors import DataError, InputError, ModelError
 from intertwine.graph.export import check_values
 from intertwine.merging.folding import Folding
@@ -178,6 +179,7 @@ class _Run:
             self.labelled = source
             first = source[0] if isinstance(source, list) and train_data is None and how == "zip" else source
             self.train = Batches(first, limit=train_limit, device=_device(self.models[0])).whole()[0]
+            self._try()
         self.heads = self._heads(heads)
         if how != "zip":
             self._make_equal()
@@ -197,6 +199,18 @@ class _Run:
         if self.progress is not None:
             self.progress(0, 0, what)
 
+    def _try(self) -> None:
+        """Every network on two of the inputs; one that does not take them is named."""
+        for name, model in zip(self.names, self.models, strict=True):
+            try:
+                with torch.no_grad():
+                    call(model, cut(self.train, 2), like_inputs(model).dtype)
+            except ModelError as error:
+                so = "networks are combined on inputs that all of them take"
+                raise InputError(
+                    f"{name} does not run on the inputs: {error.what}", so=so, do=error.do
+                ) from error
+
     def _heads(self, given: Heads | None) -> Heads:
         if given is not None:
             _choice("heads", given, HEADS)
@@ -214,11 +228,19 @@ class _Run:
             return int(scores_of(model, cut(self.train, 2)).shape[-1])
 
     def _make_equal(self) -> None:
-        """Equal widths, where that is all that differs."""
+        """Equal widths, where that is all that differs; then the graphs are the same, or there is no mean."""
         if differ_in_width(self.models) and self.train is not None:
             self.models = equal_widths(self.models, arguments(cut(self.train, 2)))
             self.notes.append("unequal widths: narrower networks were widened, exactly, before all else")
         assert_same_shapes(self.models)
+        if self.train is None:
+            return
+        args, kwargs = arguments(cut(self.train, 2))
+        for k, model in enumerate(self.models[1:], 1):
+            names = self.names[0], self.names[k]
+            graphs = exported((self.models[0], model), args, kwargs, names=names)
+            if graphs is not None:
+                assert_same_ops(graphs, names=names)
 
     def flip(self) -> None:
         """Mirror images beside the images, pair by pair."""
@@ -272,11 +294,6 @@ class _Run:
         if self.align == "none":
             return
         self._need_inputs(f"align={self.align!r}")
-        args, kwargs = arguments(cut(self.train, 2))
-        for k, model in enumerate(self.models[1:], 1):
-            graphs = exported((self.models[0], model), args, kwargs, names=(self.names[0], self.names[k]))
-            if graphs is not None:
-                assert_same_ops(graphs, names=(self.names[0], self.names[k]))
         self.found = symmetry or self._symmetry()
         self.say(f"alignment by {self.align}")
         by: By = "activations" if self.align == "loss" else self.align

@@ -23,7 +23,7 @@ from intertwine.graph.export import eval_copy
 from intertwine.merging.budget import Sizes, fit_budget
 from intertwine.merging.contractions import Call, first_rows, real_rows, trimmed
 from intertwine.merging.eliminate import make_up
-from intertwine.merging.experts import plan_experts
+from intertwine.merging.experts import find_mixtures, plan_experts
 from intertwine.merging.heads import make_up_heads, plan_heads
 from intertwine.merging.limits import find_units, matches
 from intertwine.merging.places import is_large
@@ -57,7 +57,11 @@ def fitted(planner: Planner, plan: MergePlan) -> MergePlan:
         return plan
     shapes = {name: tuple(p.shape) for name, p in planner.model.named_parameters()}
     small = apply_plan(planner.model, plan, share=True)
-    weights = refit(small, plan, planner.calibration, planner.observed.outputs, shapes)
+    # What an expert gives are rows of tokens that were sent to it, and others may be sent to it now.
+    mixtures = find_mixtures(planner.symmetry, planner.model)
+    inside = tuple(f"{path}." for mixture in mixtures for path in mixture.containers)
+    targets = {n: t for n, t in planner.observed.outputs.items() if not n.startswith(inside)}
+    weights = refit(small, plan, planner.calibration, targets, shapes)
     better = replace(plan, weights=weights)
     outputs = planner.outputs
     # Every weight is fitted to what it gave, which need not be best for what the model gives.

@@ -86,6 +86,21 @@ def index_add(ctx: Context, x: Value, dim: int, index: Value, source: Value, **_
     return _with_sizes(ctx.expand(out, (*shape[:dim], 1, *shape[dim + 1 :])), {dim: shape[dim]})
 
 
+@rule("masked_scatter.default")
+def masked_scatter(ctx: Context, x: Value, mask: Value, source: Value) -> Value:
+    """Rows of another tensor, in order, where a mask says so for all channels at once: both scaled alike."""
+    last = mask.dims[-1] if mask.dims else ()
+    alike = not mask.factors_on(last) and all(axis.wild for axis in last)
+    if not (alike and x.dims and source.dims and x.shape[-1] == source.shape[-1] == ctx.shape[-1]):
+        for value in (x, mask, source):
+            ctx.fix(value, "put where a mask says, entry by entry")
+        return fixed(ctx.shape)
+    x, mask = (ctx.fix(v, POINTED, range(len(v.dims) - 1)) for v in (x, mask))
+    row = ctx.fix(source, POINTED, range(len(source.dims) - 1)).with_dims([source.dims[-1]])
+    out = ctx.expand(ctx.add(x, row), ctx.shape)
+    return _with_sizes(out, dict(enumerate(ctx.shape[:-1])))
+
+
 @rule("index_fill.int_Scalar")
 def index_fill(ctx: Context, x: Value, dim: int, index: Value, value: float) -> Value:
     """x with slices filled by a number: nothing is rescaled unless it is 0."""

@@ -4,10 +4,11 @@ torch.topk says of equal entries that "the indices of tied elements are not guar
 there is not determined, and where scores tie on an open set of inputs (after ReLU), nothing can be claimed of
 the chosen places. Scores W x, or W x + b, with a weight W of their own tie where (w_i - w_j) x = b_j - b_i:
 on a hyperplane, unless x is 0 and there is no b. So W x is followed back from its ranking through functions
-that keep different numbers apart, and it is asked whether x can vanish on an open set, at weights that are in
-no special position:
+that keep different numbers apart, and it is asked whether x can vanish on an open set, or at inputs that
+people give (black images, padding), at weights that are in no special position:
 
-    lookups, inputs, weights          do not vanish
+    lookups, weights                  do not vanish
+    inputs, rows of a padding token   may be 0
     W x, x / |x|, silu(x), views      where x does
     W x + b                           does not
     a + b                             where both do, or where the same weights decide about both (a - a)
@@ -49,7 +50,7 @@ class Ties:
     """A graph read for that."""
 
     def __init__(self, traced: Traced) -> None:
-        self._graph, self._weights, self._constants = traced.graph, traced.weights, traced.constants
+        self._graph, self._weights = traced.graph, traced.weights
 
     def scorers(self, ranked: fx.Node, dim: int) -> list[str]:
         """The weights whose rows are ranked along a dimension, if no two scores are equal but by accident."""
@@ -101,7 +102,7 @@ class Ties:
                 name = self._weights.get(node.name)
                 if name is not None:
                     depends[node] = bits.setdefault(name, 1 << len(bits))
-                elif node.name in self._constants:
+                else:
                     may.add(node)
             elif node.op != "call_function" or self._vanishes(node, inputs, may, depends):
                 may.add(node)
@@ -116,7 +117,10 @@ class Ties:
         if op in NONZERO:
             return False
         if about.looks_up:
-            return not self._weight(node, 0)
+            padded = len(inputs) != len(node.args) or bool(
+                node.kwargs
+            )  # its row is 0, and stays so in training
+            return padded or not self._weight(node, 0)
         if about.product is not None:
             weight, bias, _ = about.product
             if bias is not None and self._weight(node, bias):
@@ -142,6 +146,9 @@ def _number(node: fx.Node) -> float:
 
 
 def _real(node: fx.Node) -> bool:
-    """Whether it is one tensor of real numbers."""
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
+    """Whether it is one tensor of real numbers, and not rounded: of 256 numbers many are equal."""
+    value, beside = node.meta.get("val"), [n.meta.get("val") for n in node.all_input_nodes[:1]]
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return False
+    finer = (v.dtype.itemsize for v in beside if isinstance(v, torch.Tensor) and v.is_floating_point())
+    return value.dtype.itemsize >= min((4, *finer))
