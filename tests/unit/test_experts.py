@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from intertwine import Symmetry, act, trace, verify, zoo
 from intertwine.graph.export import export
 from intertwine.vision_shim import prepare
+from value_oracle import wrong_values
 
 
 class Experts(nn.Module):
@@ -152,6 +153,7 @@ def assert_sorted(compute: Callable[..., Tensor], free: bool) -> None:
     symmetry, other = Symmetry(export(model, (x,))), Sorted(compute).double()
     router = next(a for a in symmetry.axes if ("up", 0) in [(m.param, m.dim) for m in a.members])
     assert router.group.permutation == free and not router.mergeable
+    assert wrong_values(symmetry, model, (x,), symmetry.sample(1)) == {}
     other.load_state_dict({name: tensor.flip(0) for name, tensor in model.state_dict().items()})
     with torch.no_grad():
         for moved in (other, act(model, symmetry.sample(0))):

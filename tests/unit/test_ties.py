@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from intertwine import Symmetry, act, trace
 from intertwine.graph.export import export
+from value_oracle import wrong_values
 
 
 class Experts(nn.Module):
@@ -84,6 +85,7 @@ def test_experts_change_places(name: str) -> None:
     symmetry = Symmetry(export(model, (x,)))
     axis = router(symmetry)
     assert axis.group.permutation and not axis.mergeable  # two equal experts are chosen beside each other
+    assert wrong_values(symmetry, model, (x,), symmetry.sample(1)) == {}
     for seed in range(3):
         assert change(model, act(model, symmetry.sample(seed)), x) <= 1e-10
     assert change(model, model.reversed(), x) <= 1e-10

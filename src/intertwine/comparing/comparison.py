@@ -258,6 +258,9 @@ def _stream(
         grids.layers = tuple(left.values), tuple(right.values)
         if number == 0:
             _check_memory(left.values, right.values, len(treatments), memory)
+            if intervals and _interval_memory(left.values, right.values, len(treatments)) > memory:
+                intervals = False
+                grids.notes.append("no intervals: moments of parts of the data would need more than `memory`")
         for treatment in treatments:
             wholes[treatment].update(left.values, right.values)
             if intervals and grids.layers[0] == grids.layers[1]:
@@ -301,6 +304,12 @@ def _check_memory(a: dict[str, Tensor], b: dict[str, Tensor], copies: int, memor
             f"moments of {widths[0]} with {widths[1]} channels need {needed / 2**30:.1f} GB",
             do="choose fewer layers with `at`, or raise `memory`",
         )
+
+
+def _interval_memory(a: dict[str, Tensor], b: dict[str, Tensor], copies: int) -> int:
+    """Bytes of the moments of matched layers, x with y and each with itself, for all parts of the data."""
+    pairs = [(a[name].shape[1], b[name].shape[1]) for name in a if name in b]
+    return 8 * PARTS * copies * sum(x * y + x * x + y * y for x, y in pairs)
 
 
 def _moments(treatment: Pixels, streamed: list[_Planned], *, matched: bool = False) -> StreamedMoments:

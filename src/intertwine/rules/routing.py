@@ -140,17 +140,17 @@ class Names:
                 return None, {1: back, 0: replace(back, kind="unused")} if several else {None: back}
         if op == "index_put.default" and first is None and len(node.args) == 3:
             (given, *more), value = node.args[1], node.args[2]  # type: ignore[misc]
-            rows = self.of(given)
-            if more or rows is None or rows.kind != "rows" or not rows.alone:
+            order = self.of(given)
+            if more or order is None or order.kind != "rows" or not order.alone:
                 return None
             if isinstance(value, fx.Node) and op_of(value) == "arange.default" and len(value.args) == 1:
                 # The number of every row where it came from.
-                return None, {None: replace(rows, kind="back", alone=False)}
+                return None, {None: replace(order, kind="back", alone=False)}
             put = self.of(value)
-            return (None, {}) if put and put.kind == "rows" and put.order is rows.order else None
+            return (None, {}) if put and put.kind == "rows" and put.order is order.order else None
         if op == "index_add.default" and first is None and node.args[1] == 0:
-            rows, put = self.of(node.args[2]), self.of(node.args[3])
-            alike = rows and put and rows.kind == put.kind == "rows" and rows.order is put.order
+            order, put = self.of(node.args[2]), self.of(node.args[3])
+            alike = order and put and order.kind == put.kind == "rows" and order.order is put.order
             return (None, {}) if alike else None
         if first is not None and op == "histc.default" and first.kind == "places":
             n = len(first.labels)
@@ -185,9 +185,9 @@ class Names:
             alike = all(_rank(n) < len(shape) or _shape(n)[0] == 1 for n in others)
             return alike and all(_rank(n) == len(shape) and _shape(n)[0] == shape[0] for n in rows)
         if op in SLICES and len(args) > 1:
-            return args[1] % (rank + (op == "unsqueeze.default")) != 0  # type: ignore[operator]
+            return bool(args[1] % (rank + (op == "unsqueeze.default")))  # type: ignore[operator]
         if op in SPLITS:
-            return len(args) > 2 and args[2] % rank != 0  # type: ignore[operator]
+            return len(args) > 2 and bool(args[2] % rank)  # type: ignore[operator]
         if op in VIEWS:
             return shape[:1] == _shape(args[0])[:1]
         return op == "linear.default" and rank > 1 and rows == [args[0]]

@@ -91,6 +91,11 @@ class GraphContext(Context):
         for labels in seen:
             self.ledger.freeze(labels, "their places are computed with")
 
+    def depends_on_order(self, node: fx.Node) -> bool:
+        """Whether a value names channels, or its rows lie in the order of such names: no element acts on it
+        by what it does to channels."""
+        return self._names.of(node) is not None
+
     def pick(self, node: fx.Node) -> None:
         """One of several results is taken."""
         self._names.pick(node)

@@ -35,7 +35,8 @@ def infer(graphs: Sequence[Traced], *, without: Sequence[Mapping[fx.Node, Rotary
         ctx.begin(traced)
         env = _run(ctx, traced, without[k] if without else {})
         if traced is graphs[0]:
-            result.values.update({"%" + n.name: v for n, v in env.items() if isinstance(v, Value)})
+            listed = (n for n, v in env.items() if isinstance(v, Value) and not ctx.depends_on_order(n))
+            result.values.update({"%" + n.name: env[n] for n in listed})
             result.unused = [name for name in ctx.unread if name not in result.shapes]
     _freeze_moved(ctx)
     _freeze_unread(result)
