@@ -18,6 +18,9 @@ FULL := $(VENV)/.installed-full
 
 ARGS ?=
 
+# Tests start hundreds of processes; each would compile our sources and the tests anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check quick nightly lint docs clean
 
 demo: $(CORE)

@@ -54,8 +54,8 @@ def write(billions: float, folder: str) -> None:
     transformers.LlamaForCausalLM(config).save_pretrained(folder, max_shard_size="1GB")
 
 
-def measure(billions: float, folder: str) -> dict[str, float]:
-    """Seconds and gigabytes after each step."""
+def measure(billions: float, folder: str) -> None:
+    """Print seconds and gigabytes after each step."""
     from intertwine import act, align, merge, trace, verify
     from intertwine.zoo import resolve
     from intertwine.zoo.saving import save_model
@@ -67,6 +67,7 @@ def measure(billions: float, folder: str) -> dict[str, float]:
         result = work()
         row[f"s {name}"], row[f"CPU s {name}"] = time.perf_counter() - wall, time.process_time() - used
         row[f"GB {name}"] = peak()
+        print(json.dumps(row), flush=True)  # what was done stays, whatever ends the run
         return result
 
     source = step("load", lambda: resolve(f"hf:{folder}"))
@@ -85,7 +86,6 @@ def measure(billions: float, folder: str) -> dict[str, float]:
                                         method="magnitude", uniform=True, multiple=8))  # fmt: skip
     row["share"] = small.parameters_after / small.parameters_before
     step("save", lambda: save_model(small.model, source, f"{folder}-small", small.details()))
-    return row
 
 
 def main() -> None:
@@ -97,21 +97,24 @@ def main() -> None:
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.step:
-        found = {"write": write, "measure": measure}[args.step](args.billions[0], args.folder)
-        print(json.dumps(found))
+        {"write": write, "measure": measure}[args.step](args.billions[0], args.folder)
         return
     rows = json.loads(args.out.read_text()) if args.out.exists() else {}
     for billions in args.billions:
-        if str(billions) in rows:
+        if "CPU s save" in rows.get(str(billions), {}):
             continue
         with tempfile.TemporaryDirectory() as place:
             for step in ("write", "measure"):
                 command = [sys.executable, __file__, "--step", step, "--folder", f"{place}/model"]
                 command += ["--billions", str(billions)]
-                done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-        rows[str(billions)] = json.loads(done.stdout.splitlines()[-1])
-        args.out.write_text(json.dumps(rows, indent=1) + "\n")
-        print(billions, rows[str(billions)], flush=True)
+                with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                    assert process.stdout is not None
+                    for line in filter(lambda text: text.startswith("{"), process.stdout):
+                        rows[str(billions)] = json.loads(line)
+                        args.out.write_text(json.dumps(rows, indent=1) + "\n")
+                        print(billions, line, flush=True)
+                if process.returncode:
+                    sys.exit(process.returncode)
 
 
 if __name__ == "__main__":

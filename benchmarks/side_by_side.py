@@ -42,7 +42,7 @@ CALLS = {
         "a = net(0)\ns = trace(a, x[:1])\ntimed(lambda: apply_merge(a, plan_merge(a, s, target_params=0.5)))"
     ),
     "stitch, group": (
-        "a, b = net(0), net(1)\ntimed(lambda: stitch(a, b, (x, y), (x, y), at='layer2.1', kinds=['group']))"
+        "a, b = net(0), net(1)\ntimed(lambda: stitch(a, b, (x, y), (x, y), at='layer2.1.bn2', kinds=['group']))"
     ),
 }
 

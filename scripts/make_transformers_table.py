@@ -40,6 +40,26 @@ def table(name: str, whole: dict[str, Any], rows: list[dict[str, Any]]) -> list[
         cells = [cell(own.get(s)) for s in shares]
         if set(cells) != {"cannot"}:
             lines.append(f"| {method} | {' | '.join(cells)} | {seconds:.0f} |")
+    return [*lines, "", *differences(name, rows, shares)]
+
+
+def differences(name: str, rows: list[dict[str, Any]], shares: list[float]) -> list[str]:
+    """How far losses are from the whole model's on the same windows, held out and seen in training."""
+    known = {(r["method"], r["share"]): r["off"] for r in rows if "off" in r}
+    if not known:
+        return []
+
+    def text(key: tuple[str, float]) -> str:
+        found = [known[key][text] for text in ("held", "seen")] if key in known else []
+        return " / ".join(f"{off:+.5f} ± {half:.5f}" for off, half in found)
+
+    lines = [
+        f"`{name}`, loss less that of the whole model on the same windows, ± 95 %: held out / trained on.",
+        "",
+    ]
+    lines += [f"| | {' | '.join(f'{s:.0%}' for s in shares)} |", "|---" * (len(shares) + 1) + "|"]
+    for method in dict.fromkeys(method for method, _ in known):
+        lines.append(f"| {method} | {' | '.join(text((method, s)) for s in shares)} |")
     return [*lines, ""]
 
 

@@ -30,6 +30,7 @@ _RANGES: dict[Real | Whole, str] = {
     Whole(1, 4): "dim",
 }
 RANGES = {name: each for each, names in _RANGES.items() for name in names.split()}
+_LARGEST = 10**300  # what a float holds, with room for sums
 _OTHERS: dict[str, Real | Whole] = {"int": numbers.count, "float": numbers.finite}
 
 
@@ -144,16 +145,18 @@ def _any_of(each: list[Meaning]) -> Meaning:
 
 
 def _with_items(meaning: Meaning, kind: str, known: Mapping[str, Any]) -> Meaning:
-    """A sequence whose entries are looked at too, where it may be looked at twice."""
+    """A sequence or a mapping whose entries are looked at too, where it may be looked at twice."""
     fits, words = meaning
-    inner = _meaning(kind[kind.index("[") + 1 : kind.rindex("]")].removesuffix(", ..."), known)
+    entries = kind[kind.index("[") + 1 : kind.rindex("]")].removesuffix(", ...").removeprefix("str, ")
+    inner = _meaning(entries, known)
     if inner is None:
         return meaning
 
     def fit(value: Any) -> bool:
         value = _listed(value)
         try:
-            return fits(value) and (not hasattr(value, "__len__") or all(map(inner[0], value)))
+            each = value.values() if isinstance(value, Mapping) else value
+            return fits(value) and (not hasattr(value, "__len__") or all(map(inner[0], each)))
         except Exception:  # whatever the iteration over a thing of others raises
             return False
 
@@ -218,7 +221,9 @@ def _is_several(value: Any) -> bool:
 def _is_number(value: Any) -> bool:
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:  # of numpy or torch
         value = value.item()
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) < _LARGEST
 
 
 _KINDS: dict[str, Meaning] = {
@@ -235,8 +240,7 @@ _KINDS: dict[str, Meaning] = {
     ),
     "Callable[": (callable, "a function"),
     "Literal[": (lambda value: isinstance(value, str), "a text"),
-    "Mapping[str, ": (_is_named, "a mapping with names"),
     "Mapping[": (_is_named, "a mapping with names"),
     "Sequence[": (_is_several, "a sequence"),
 }
-_ITEMS = ("Sequence[",)
+_ITEMS = ("Sequence[", "Mapping[")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from intertwine.cells import format_cell
+from intertwine.checks import checked
 from intertwine.errors import InputError, MissingExtra
 from intertwine.files import write_bytes
 from intertwine.plain import to_json
@@ -46,6 +47,11 @@ class Result:
     True
     """
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "save" in vars(cls):  # of every result, its own form of it included
+            cls.save = checked(cls.save)  # type: ignore[method-assign]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `--json` prints it."""
         raise NotImplementedError
@@ -76,6 +82,7 @@ class Result:
 
         return intertwine.page(self, **options)
 
+    @checked
     def save(self, path: str | Path) -> Path:
         """The page (.html) or the numbers (.json), whole or not at all."""
         kind = Path(path).suffix

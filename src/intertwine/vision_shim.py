@@ -11,7 +11,6 @@ clear message from the dispatcher). `import intertwine` puts a watch on the impo
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -68,8 +67,11 @@ def prepare() -> None:
         _declared()
 
 
-class _Doorkeeper(importlib.abc.MetaPathFinder):
-    """Prepares when torchvision is first imported by anyone (transformers and timm do), then goes away."""
+class _Doorkeeper:
+    """Prepares when torchvision is first imported by anyone (transformers and timm do), then goes away.
+
+    Without importlib.abc as its base, which takes longer to import than all else here.
+    """
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
         if fullname == "torchvision":

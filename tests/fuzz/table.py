@@ -171,6 +171,15 @@ LOOKUPS = """
     {a}.index_put((torch.tensor([0]),), {b}[:1])
     {a}.masked_scatter({m}, {b})
     {a}[:, {a}[0].argmax(-1)]
+    (lambda s: torch.zeros_like(s).scatter(-1, s.topk(2, -1).indices, s.topk(2, -1).values))({L}({a}))
+    (lambda s: torch.zeros_like(s).scatter(-1, s.topk(2, -1).indices, 1.0))({f}({L}({a})))
+    (lambda s: s.gather(-1, s.topk(2, -1).indices))({L}({a}))
+    (lambda s: {f}(s).gather(-1, s.topk(1, -1).indices))({L}({a}))
+    (lambda s: {f}(s) * F.one_hot(s.topk(2, -1).indices, s.shape[-1]).sum(-2))({L}({a}))
+    (lambda s: <nn.Parameter(torch.empty(3, {w}))>[s.topk(2, -1).indices].sum(-2))(<nn.Linear({a}.shape[-1], 3, bias=False)>({a}))
+    (lambda s: F.embedding(s.softmax(-1).topk(1, -1).indices, <nn.Parameter(torch.empty(3, {w}))>).sum(-2))(<nn.Linear({a}.shape[-1], 3)>({a}))
+    (lambda s: torch.einsum('...i,...kio->...o', {a}, <nn.Parameter(torch.empty(3, {a}.shape[-1], {w}))>[s.topk(2, -1).indices]))(<nn.Linear({a}.shape[-1], 3, bias=False)>({a}))
+    (lambda s: torch.einsum('...i,eio,...e->...o', {a}, <nn.Parameter(torch.empty(3, {a}.shape[-1], {w}))>, F.one_hot(s.sigmoid().topk(2, -1).indices, 3).sum(-2).to(s.dtype)))(<nn.Linear({a}.shape[-1], 3)>({a}))
 """
 
 # Pairs of channels turned by angles that no weight decides, as rotary embeddings do, in several spellings.

@@ -54,6 +54,18 @@ def swin_t() -> nn.Module:
     return models.SwinTransformer([4, 4], 48, [2, 2, 1], [3, 6, 12], [7, 7])
 
 
+def mixer_s16() -> nn.Module:
+    return timm.models.MlpMixer(img_size=64, patch_size=16, num_blocks=2, embed_dim=64)
+
+
+def gmlp_s16() -> nn.Module:
+    blocks = timm.models.mlp_mixer
+    return blocks.MlpMixer(
+        img_size=64, patch_size=16, num_blocks=3, embed_dim=64, mlp_ratio=6,
+        block_layer=blocks.SpatialGatingBlock, mlp_layer=blocks.GatedMlp,
+    )  # fmt: skip
+
+
 def of_timm(name: str, **smaller: Any) -> Callable[[], nn.Module]:
     return lambda: timm.create_model(name, **smaller)
 

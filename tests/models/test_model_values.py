@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from shallow import SHALLOW, gmlp_s16, mixer_s16, of_timm
+from torch import nn
 
 from intertwine import Symmetry, zoo
 from value_oracle import check_every_value
 
-SMALL = [
+FULL = [
     ("torchvision:resnet18", 64),
-    ("torchvision:shufflenet_v2_x1_0", 64),
-    ("torchvision:swin_t", 64),
     ("timm:vit_tiny_patch16_224", 224),
+    ("torchvision:shufflenet_v2_x1_0", 64),
+]
+BY_NIGHT = [
+    ("torchvision:swin_t", 64),
     ("timm:levit_128", 224),
     ("timm:gmlp_s16_224", 224),
     ("timm:mixer_s16_224", 224),
     ("timm:ghostnet_100", 64),
+    ("timm:convmixer_768_32", 32),
+    ("timm:coatnet_nano_rw_224", 224),
 ]
-BY_NIGHT = [("timm:convmixer_768_32", 32), ("timm:coatnet_nano_rw_224", 224)]
+# All their kinds of blocks, and few of each.
+FEWER_BLOCKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
+    "swin_t": SHALLOW["swin_t"],
+    "ghostnet_100": SHALLOW["ghostnet_100"],
+    "levit_128": (of_timm("levit_128", depth=(2, 2, 2)), 224),
+    "gmlp_s16_224": (gmlp_s16, 64),
+    "mixer_s16_224": (mixer_s16, 64),
+}
 
 
 def check(spec: str, size: int | None = None) -> Symmetry:
@@ -29,20 +44,29 @@ def check(spec: str, size: int | None = None) -> Symmetry:
     return check_every_value(model, args, source.kwargs)
 
 
+def hold(symmetry: Symmetry) -> None:
+    assert not symmetry.unknown_ops
+    assert any(not v.group.is_trivial for v in symmetry.values.values())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "size"),
     [
-        *(pytest.param(*row, id=row[0]) for row in SMALL),
+        *(pytest.param(*row, id=row[0]) for row in FULL),
         *(pytest.param(*row, id=row[0], marks=pytest.mark.nightly) for row in BY_NIGHT),
     ],
 )
 def test_vision(spec: str, size: int) -> None:
-    pytest.importorskip(spec.split(":")[0])
-    symmetry = check(spec, size)
-    values = symmetry.values
-    assert not symmetry.unknown_ops
-    assert any(not v.group.is_trivial for v in values.values())
+    hold(check(spec, size))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FEWER_BLOCKS)
+def test_vision_with_fewer_blocks(name: str) -> None:
+    build, size = FEWER_BLOCKS[name]
+    torch.manual_seed(0)
+    hold(check_every_value(build().double().eval(), (torch.randn(2, 3, size, size).double(),), {}))
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "bert"])

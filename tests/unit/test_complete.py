@@ -78,6 +78,27 @@ def routed(m: Any, x: Tensor) -> Tensor:
     return torch.einsum("beh,eho,be->bo", hidden, m.down, gate)
 
 
+def picked(m: Any, x: Tensor) -> Tensor:
+    """The matrices of the two best experts, looked up for every row."""
+    weight, choice = m.router(x).softmax(-1).topk(2, -1)
+    hidden = torch.einsum("bi,bkih->bkh", x, m.up[choice]).relu()
+    return torch.einsum("bkh,bkho,bk->bo", hidden, m.down[choice], weight / weight.sum(-1, keepdim=True))
+
+
+def marked(m: Any, x: Tensor) -> Tensor:
+    """All experts, those of the two best scores marked."""
+    choice = m.router(x).topk(2, -1).indices
+    hidden = torch.einsum("bi,eih->beh", x, m.up).relu()
+    return torch.einsum("beh,eho,be->bo", hidden, m.down, F.one_hot(choice, 3).sum(1).to(x))
+
+
+def winners(m: Any, x: Tensor) -> Tensor:
+    """The two largest features alone, as in a sparse autoencoder."""
+    feature = m.first(x)
+    best, place = feature.topk(2, -1)
+    return m.last(torch.zeros_like(feature).scatter(-1, place, best.relu()))
+
+
 def soft(m: Any, x: Tensor) -> Tensor:
     hidden = torch.einsum("bi,eih->beh", x, m.up).relu()
     return torch.einsum("beh,eho,be->bo", hidden, m.down, m.router(x).softmax(-1))
@@ -136,7 +157,19 @@ CASES = {
         {"router": "positive monomial", "up.2": "positive monomial"},
     ),
     "experts chosen by topk": Case(
-        net(routed, router=layer(5, 3), up=(3, 5, 4), down=(3, 4, 2)), ROWS, {"up.2": "positive monomial"},
+        net(routed, router=layer(5, 3), up=(3, 5, 4), down=(3, 4, 2)), ROWS,
+        {"router": "positive monomial", "up.2": "positive monomial"},
+    ),
+    "experts that are looked up": Case(
+        net(picked, router=layer(5, 3), up=(3, 5, 4), down=(3, 4, 2)), ROWS,
+        {"router": "permutation", "up.2": "positive monomial"},
+    ),
+    "experts that are marked": Case(
+        net(marked, router=layer(5, 3), up=(3, 5, 4), down=(3, 4, 2)), ROWS,
+        {"router": "positive monomial", "up.2": "positive monomial"},
+    ),
+    "the largest features": Case(
+        net(winners, first=layer(5, 4), last=layer(4, 2)), ROWS, {"first": "permutation"},
     ),
     "experts that are modules": Case(
         net(listed, router=layer(5, 2), up0=layer(5, 4), up1=layer(5, 4), down0=layer(4, 2),
@@ -253,8 +286,8 @@ CASES = {
 
 # Holds, and is not in the group, or not all of it.
 OPEN = {
-    "stream before an RMS norm with gains", "stream before a layer norm", "experts chosen by topk",
-    "experts that are modules", "heads with gains", "weights stacked by head", "grouped linear chains",
+    "stream before an RMS norm with gains", "stream before a layer norm", "experts that are modules",
+    "heads with gains", "weights stacked by head", "grouped linear chains",
     "memory keys beside the keys", "outer products",
     "the nearest entry of a codebook", "diagonal state spaces", "axes of width 1",
     "determinants",

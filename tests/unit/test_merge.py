@@ -6,6 +6,7 @@ import copy
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -67,6 +68,27 @@ def test_a_written_size_is_left_alone_and_named() -> None:
     assert {a.name for a in axes} == {"stem", "free"}
     reasons = find_rigid(net, symmetry, axes)
     assert set(reasons) == {"stem"} and "written into the forward" in reasons["stem"]
+
+
+class KeptState(WrittenSize):
+    """The same, where only the state that `generate` keeps has a size of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(use_cache=True)
+
+    def forward(self, x: Tensor, use_cache: bool | None = None) -> Tensor:
+        hidden = torch.relu(self.stem(x))
+        if use_cache if use_cache is not None else self.config.use_cache:
+            hidden = hidden + torch.zeros(6).to(hidden)
+        return self.head(torch.relu(self.free(hidden)))
+
+
+def test_what_only_generate_needs_is_left_alone_too() -> None:
+    torch.manual_seed(0)
+    net, x = KeptState().double(), torch.randn(4, 3).double()
+    symmetry = trace(net, x)
+    assert set(find_rigid(net, symmetry, [a for a in symmetry.axes if a.mergeable])) == {"stem"}
     plan = plan_merge(net, symmetry, target_params=0.8)
     assert set(plan.left_alone) == {"stem"}
     small = apply_merge(net, plan)

@@ -69,7 +69,7 @@ def _planned(net: nn.Module, example: Any, data: Any, kinds: str = "experts") ->
 
 
 def test_a_mixture_is_found_with_all_that_carries_its_experts() -> None:
-    assert find_mixtures(trace(_net(), X[:2], prove=False)) == [
+    assert find_mixtures(trace(_net(), X[:2], prove=False), _net()) == [
         Mixture("router.weight", 4, ("router.weight", "up", "down"))
     ]
 

@@ -157,6 +157,15 @@ def test_without_a_duplicate_something_is_lost(kind: str, families: dict[str, An
     assert float((outputs(small, source) - whole).abs().max() / whole.abs().max()) > 1e-6
 
 
+def test_rotary_queries_and_keys_are_left_alone_with_the_reason(families: dict[str, Any]) -> None:
+    for family, rotary in (("llama", True), ("gpt2", False)):
+        source, symmetry = prepared(family, families)
+        planner, plan = cut(source, symmetry, "rank")
+        said = [why for name, why in plan.left_alone.items() if "rotary" in name]
+        assert len(said) == rotary and all("commute with the rotation" in why for why in said)
+        assert bool(plan.merges) is not rotary and planner.rigid == plan.left_alone
+
+
 def test_a_plan_with_numbers_replays_and_belongs_to_its_model(families: dict[str, Any]) -> None:
     """The head size that BERT keeps in an attribute is part of the plan."""
     source, symmetry = prepared("bert", families)

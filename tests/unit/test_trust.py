@@ -6,6 +6,7 @@ import argparse
 import ast
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -21,7 +22,8 @@ import intertwine
 import intertwine.cli as verbs
 from intertwine import numbers
 from intertwine.cli.program import INTERRUPTED, main
-from intertwine.errors import DataError, InputError, ModelError
+from intertwine.errors import DataError, InputError, ModelError, NotFound
+from intertwine.pages.page import Page
 from intertwine.reading import existing_file, parsing, user_path
 from intertwine.terminal import output
 from intertwine.terminal.failures import OUR_BUG
@@ -188,6 +190,20 @@ def test_signals_save_the_state_of_training(number: signal.Signals, code: int, t
     assert state.stat().st_mtime_ns >= before
 
 
+def test_ctrl_c_while_the_verbs_are_imported_takes_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Pressed:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "intertwine.cli.program":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "intertwine.cli.program", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Pressed(), *sys.meta_path])
+    assert verbs.main(["zoo", "list"]) == INTERRUPTED
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path, one_thread: None) -> None:
     """The signal comes in the middle of an epoch; what was saved is between two steps."""
     data = load_splits("digits", limit=200)
@@ -231,3 +247,43 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
         resolve(f"{file}:f")
     with pytest.raises(InputError, match="5,000,000 classes"):
         resolve("zoo:mlp", classes=5_000_000)
+
+
+def test_methods_of_results_refuse_things_of_another_kind() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    x = torch.randn(2, 3)
+    symmetry = intertwine.trace(net, x)
+    plan = intertwine.plan_merge(net, symmetry, beta=0.1)
+    group = symmetry.axes[0].group
+    for call, error in (
+        (lambda: intertwine.inspect(net, x).save([x]), InputError),
+        (lambda: symmetry.sample(0).save(3), InputError),
+        (lambda: Page("a").write(None), InputError),
+        (lambda: Page(net), InputError),
+        (lambda: symmetry.weights("net"), ModelError),
+        (lambda: symmetry.values[["0"]], NotFound),
+        (lambda: plan.to_widths({"0": "narrow"}), InputError),
+        (lambda: group | "sign", TypeError),
+        (lambda: intertwine.combine([net, net], shares=[10**400, 1]), InputError),
+        (lambda: intertwine.feature_complexity(net, symmetry, torch.zeros(0)), InputError),
+        (lambda: intertwine.merge_betas(net, x, ratio={"0": "half"}), InputError),
+        (lambda: intertwine.merge(net, x, target_params=0.8, finetune=lambda small: None), InputError),
+    ):
+        with pytest.raises(error):
+            call()
+
+
+def test_processes_of_training_import_nothing_from_the_working_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They are started by `python -m intertwine`, which looks there first."""
+    seen = []
+
+    def stop(*_: object, **__: object) -> None:
+        seen.append(os.environ.get("PYTHONSAFEPATH"))
+        raise InputError("seen")
+
+    monkeypatch.setattr("intertwine.training.train", stop)
+    argv = ["train", "mlp", "--data", "digits", "--recipe", "digits", "--devices", "2"]
+    assert main([*argv, "-o", str(tmp_path / "run")]) == 2
+    assert seen == ["1"] and "PYTHONSAFEPATH" not in os.environ

@@ -67,6 +67,8 @@ def test_model_inputs_and_predictions(
         ("lfm2_moe", ""),  # nor are the kinds of its layers
         ("blip_2_qformer", "encoder_hidden_states"),  # refused without
         ("audioflamingo3_encoder", "input_features_mask"),
+        ("llava", "pixel_values"),  # with a token for every feature of an image
+        ("esm", ""),  # the vocabulary is not said by default
     ],
 )
 def test_sizes_and_arguments_are_found_by_trying(family: str, inputs: str) -> None:

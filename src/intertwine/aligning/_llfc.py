@@ -18,7 +18,6 @@ from intertwine.aligning._interpolate import mix
 from intertwine.comparing.collecting import Runner
 from intertwine.data.batches import Batches, count_rows
 from intertwine.data.evaluation import like_inputs
-from intertwine.orbit.same_graph import modules
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def check_llfc(
 ) -> tuple[LayerConnectivity, ...]:
     """Every layer of the mean model against the mean of the layers (`middle`: a repaired mean model).
 
-    runner: of model A, if there is one; models with the same modules share its graph.
+    runner: of model A, if there is one; models that run the same program share its graph.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> [round(layer.cosine, 6) for layer in check_llfc(net, net, torch.randn(6, 4))]
@@ -51,8 +50,7 @@ def check_llfc(
     """
     mean = mix([model_a, model_b], [0.5, 0.5]) if middle is None else middle
     first = Runner(model_a) if runner is None else runner
-    alike = modules(model_a)
-    runners = [first, *(Runner(m, like=first if modules(m) == alike else None) for m in (model_b, mean))]
+    runners = [first, *(Runner(m, like=first) for m in (model_b, mean))]
     sums: dict[str, Tensor] = {}
     count = 0
     for inputs, _ in Batches(data, limit=limit, device=like_inputs(model_a).device):

@@ -9,6 +9,20 @@ codes: 0 fine, 1 a verification or a task failed, 2 bad usage or bad input, 3 un
 
 from __future__ import annotations
 
-from intertwine.cli.program import main
+import sys
+from collections.abc import Sequence
 
 __all__ = ["main"]
+
+_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:  # the verbs are imported here, so that Ctrl-C meanwhile takes a line, too
+        from intertwine.cli.program import main as run
+    except KeyboardInterrupt:
+        if sys.stderr is not None:
+            sys.stderr.write("interrupted\n")
+        return _INTERRUPTED
+    return run(argv)

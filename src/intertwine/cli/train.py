@@ -39,11 +39,13 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int | None:
     """Train and print."""
+    from intertwine.foreign import safe_workers
     from intertwine.training import read_recipe, train
 
     recipe = read_recipe(args.recipe)
     parse_device(args.device)
-    with progress_line(args.model, recipe) as listener:
+    # other processes (--devices) are started by this same command, which they must find where we found it
+    with safe_workers(), progress_line(args.model, recipe) as listener:
         result = train(
             args.model, args.data, recipe, listener=listener, **{n: getattr(args, n) for n in _OPTIONS}
         )  # fmt: skip

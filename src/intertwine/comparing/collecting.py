@@ -19,6 +19,7 @@ from intertwine.checks import checked
 from intertwine.comparing.features import check_finite
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import DataError, ModelError, NotFound
+from intertwine.graph.alike import same_program
 from intertwine.graph.export import export
 from intertwine.graph.record import Recorder
 from intertwine.symmetry import Symmetry
@@ -50,7 +51,7 @@ class Features(Mapping[str, Tensor]):
     labels: Tensor | None = field(default=None)
 
     def __getitem__(self, name: str) -> Tensor:
-        if name not in self.layers:
+        if not isinstance(name, str) or name not in self.layers:
             raise NotFound(f"no layer named {name!r}", do=f"the layers are {', '.join(self.layers)}")
         return self.layers[name]
 
@@ -72,7 +73,7 @@ class Runner:
 
     `at`: "layers" (what a reader would call layers: the value after norm, activation or residual sum), "all"
     (every value), or names and patterns such as "layer1.*". symmetry: that of the model, if it is known.
-    like: the runner of a model with the same modules, whose graphs serve.
+    like: the runner of another model, whose graphs serve if both surely have the same.
     """
 
     def __init__(
@@ -82,7 +83,8 @@ class Runner:
         symmetry: Symmetry | None = None,
         like: Runner | None = None,
     ) -> None:
-        self.model, self.at, self._like = model, at, like
+        self.model, self.at = model, at
+        self._like = like if like is not None and same_program(like.model, model) else None
         self._graphs: dict[tuple[Any, ...], tuple[Symmetry, Recorder]] = {}
         if symmetry is not None:
             recorder = Recorder(symmetry.traced, model)

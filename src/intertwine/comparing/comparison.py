@@ -159,7 +159,8 @@ def compare(
     if pixels is not None:
         check_pixels(pixels)
     plan = [_Planned.of(name, pixels) for name in names if name != "auto"]
-    a, b = Runner(model_a, at, symmetry), Runner(model_b, at if at_b is None else at_b)
+    a = Runner(model_a, at, symmetry)
+    b = Runner(model_b, at if at_b is None else at_b, like=a)
     groups: list[Group] = []
     if "auto" in names:
         first, data = _first(a, data)

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.exploring.grid import Grid
 from intertwine.exploring.objective import Objective
@@ -48,6 +49,7 @@ class Landscape:
         check_levels((epsilon,))
         return self.values < epsilon
 
+    @checked
     def save(self, path: str | Path) -> Path:
         tensors = {
             "values": torch.from_numpy(self.values),

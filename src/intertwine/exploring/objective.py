@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, replace_all_batch_norm_modules_, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from intertwine.checks import checked
 from intertwine.errors import InputError, ModelError, Unsupported, WeightsError
 from intertwine.graph.export import check_values
 from intertwine.text import first_line
@@ -170,6 +171,7 @@ class Objective:
                 return vmap(one)(vectors)
         return torch.stack([one(vector) for vector in vectors])
 
+    @checked
     @torch.no_grad()
     def values(self, vectors: Tensor, *, batched: bool = False, examples: int | None = None) -> Tensor:
         """The objective at every row of `vectors`, in float64, `examples` of C at a time."""

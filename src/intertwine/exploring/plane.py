@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.exploring.objective import FlatLayout, Objective
 from intertwine.exploring.search import EquivalenceSample, is_independent
@@ -56,6 +57,7 @@ class Plane:
         """The largest absolute coordinate of a mark: what a picture must show at least."""
         return float(self.marks.abs().max()) if self.marks.numel() else 1.0
 
+    @checked
     def save(self, path: str | Path) -> Path:
         tensors = {"origin": self.origin, "basis": self.basis, "marks": self.marks}
         facts = {

@@ -57,6 +57,7 @@ class EquivalenceSample:
         """The named parameters of theta_index, ready for `load_state_dict(..., strict=False)`."""
         return {name: part.clone() for name, part in self.layout.unflatten(self.points[index]).items()}
 
+    @checked
     def save(self, path: str | Path) -> Path:
         facts = {
             "names": self.layout.names, "shapes": self.layout.shapes, "losses": self.losses,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import prod
 from typing import Any, Literal
 
 import torch
@@ -19,6 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 LARGE = 20_000  # entries of the inputs above which larger sizes are not tried: smaller ones say as much
 SMALL = 10  # sizes below are all tried for a dimension that cannot change otherwise
 _FAR = 2**31  # the largest whole number that is drawn in place of a lone one: it may be a time
+DEAR = 50 * LARGE  # entries above which no size is tried, however rare what it might show
 TRIED = 20  # rare sizes of a kind that are tried
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 # Whole numbers of a tensor at other sizes: repeated as they are, those that occur, or if one, its neighbours.
@@ -208,13 +210,13 @@ def _coprime(example: Example, found: Sequence[Example], sizes: Sequence[int]) -
     inner = sorted({example.shapes[k][d] for k, d in changed if d})
     batch = _batch(example) if any(not d for _, d in changed) else 0
     primes = [p for p in PRIMES if all(size % p for size in sizes if size)]
+    most = max(DEAR, 4 * _entries(example, {}, {}))
     for first in range(min(len(primes) - len(inner), SMALL)):
         new = dict(zip(inner, primes[first:], strict=False))
         rows = {batch: primes[first + len(inner)]} if batch else {}
-        if batch:
-            yield _resized(example, rows, new)
-        if inner:
-            yield _resized(example, {}, new)
+        tries = [(rows, new)] if batch else []
+        tries += [({}, new)] if inner else []
+        yield from (_resized(example, *t) for t in tries if _entries(example, *t) <= most)
 
 
 def _least(example: Example, found: Sequence[Example]) -> Iterator[Example]:
@@ -286,11 +288,16 @@ def _batch(example: Example) -> int:
 
 def _resized(example: Example, batch: Mapping[int, int], inner: Mapping[int, int]) -> Example:
     """The example with sizes replaced, those of the first dimension and the others."""
+    return _reshaped(example, lambda shape: _replaced(shape, batch, inner))
 
-    def wanted(shape: Shape) -> Shape:
-        return batch.get(shape[0], shape[0]), *(inner.get(size, size) for size in shape[1:])
 
-    return _reshaped(example, wanted)
+def _entries(example: Example, batch: Mapping[int, int], inner: Mapping[int, int]) -> int:
+    """How many numbers the example would hold with sizes replaced."""
+    return sum(prod(_replaced(shape, batch, inner)) for shape in example.shapes if shape)
+
+
+def _replaced(shape: Shape, batch: Mapping[int, int], inner: Mapping[int, int]) -> Shape:
+    return batch.get(shape[0], shape[0]), *(inner.get(size, size) for size in shape[1:])
 
 
 def _reshaped(example: Example, wanted: Callable[[Shape], Shape]) -> Example:

@@ -95,6 +95,8 @@ class Group:
         return self.permutation or bool(self.linear)
 
     def __le__(self, other: Group) -> bool:
+        if not isinstance(other, Group):
+            return NotImplemented
         if self.mixes and self.blocks % other.blocks:
             return False
         if other.linear == GENERAL:
@@ -110,6 +112,8 @@ class Group:
 
     def __and__(self, other: Group) -> Group:
         """The maps that both have (of blocks that do not nest: those of the common refinement)."""
+        if not isinstance(other, Group):
+            return NotImplemented
         blocks = math.lcm(self.blocks, other.blocks)
         a, b = self._spelled(), other._spelled()
         return Group(
@@ -122,6 +126,8 @@ class Group:
 
     def __or__(self, other: Group) -> Group:
         """The least group of this list that holds both."""
+        if not isinstance(other, Group):
+            return NotImplemented
         moving = [g.blocks for g in (self, other) if g.mixes]
         linear = max(self.linear, other.linear, key=_ORDER.index)
         positive, sign = int(bool(self.positive or other.positive)), int(bool(self.sign or other.sign))

@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 
 from intertwine.errors import InputError
 from intertwine.merging.limits import Together
+from intertwine.merging.lists import leaving
 from intertwine.merging.plan import AxisPlan, MergePlan
 from intertwine.rules import facts
 from intertwine.symmetry import Symmetry
@@ -38,14 +39,21 @@ class Carried:
 
 @dataclass(frozen=True)
 class Weight:
-    """A weight's shape, its cost for each entry, and the axes on its dimensions."""
+    """A weight's shape, its cost for each entry, and the axes on its dimensions.
+
+    goes: the axis of whose containers it is in an entry (""), and after how many other channels that goes.
+    """
 
     shape: tuple[int, ...]
     price: float
     carries: tuple[Carried, ...]
+    goes: tuple[str, int] = ("", 0)
 
     def size(self, removed: Mapping[str, int]) -> float:
         """Price times entries once so many channels of each axis are gone."""
+        axis, after = self.goes
+        if removed.get(axis, 0) > after:
+            return 0.0
         shape: list[float] = list(self.shape)
         for carried in self.carries:
             shape[carried.dim] -= carried.gone(removed)
@@ -60,15 +68,20 @@ class Sizes:
     ) -> None:
         carries = _carried(plan)
         prices = None if what == "parameters" else entry_flops(symmetry)
+        goes = {prefix: (a.name, k) for a in plan.axes for prefix, k in leaving(model, a).items()}
         self.weights = {
             name: Weight(
-                tuple(p.shape), 1.0 if prices is None else prices.get(name, 0.0), tuple(carries.get(name, ()))
+                tuple(p.shape),
+                1.0 if prices is None else prices.get(name, 0.0),
+                tuple(carries.get(name, ())),
+                next((when for prefix, when in goes.items() if name.startswith(prefix)), ("", 0)),
             )
             for name, p in model.named_parameters()
         }
         self.by_axis: dict[str, list[Weight]] = {}
         for weight in self.weights.values():
-            for axis_name in {name for c in weight.carries for name in (c.axis, *(w for w, _ in c.within))}:
+            carried = {name for c in weight.carries for name in (c.axis, *(w for w, _ in c.within))}
+            for axis_name in carried | {weight.goes[0]}:
                 self.by_axis.setdefault(axis_name, []).append(weight)
 
     def total(self, removed: Mapping[str, int]) -> float:
@@ -148,8 +161,10 @@ def fit_budget(
         if best is None:
             raise InputError(
                 f"{share:.0%} of the {what} cannot be reached",
-                so=f"merging everything that can be merged leaves {size / full:.1%}",
-                do="give a larger target",
+                so=f"merging everything that can be merged leaves {size / full:.1%}"
+                if size < full
+                else "no channel of this model can be merged with another",
+                do="give a larger target" if size < full else "`intertwine inspect` says why, axis by axis",
             )
         _, number, width, saved = best
         steps[number].append(widths[number])

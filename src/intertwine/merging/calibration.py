@@ -51,7 +51,7 @@ def random_inputs(
             made = _pictures(shape, generator) if x.dim() == 4 else torch.randn(shape, generator=generator)
             return made.to(x)
         if vocabulary.get(id(x)):
-            return torch.randint(0, vocabulary[id(x)], shape, generator=generator).to(x)
+            return _tokens(x, vocabulary[id(x)], rows, generator)
         return x[:1].expand(shape).contiguous()
 
     made = [draw(x) for x in values]
@@ -66,6 +66,22 @@ def random_inputs(
         )
     count = len(example.args)
     return tuple(made[:count]), dict(zip(example.kwargs, made[count:], strict=True))
+
+
+def _tokens(example: Tensor, vocabulary: int, rows: int, generator: torch.Generator) -> Tensor:
+    """Tokens drawn evenly; those on which all rows of the example agree, and which not all places have, stay
+    where they are and occur nowhere else: ends of texts, places for images.
+
+    >>> _tokens(torch.tensor([[1, 2, 0], [2, 1, 0]]), 9, 4, torch.Generator())[:, -1].unique()
+    tensor([0])
+    """
+    alike = (example == example[:1]).all(0) & (len(example) > 1)
+    alike &= not bool(alike.all())
+    free = torch.ones(vocabulary, dtype=torch.bool)
+    free[example[0][alike]] = False
+    choice = free.nonzero()[:, 0]
+    drawn = choice[torch.randint(len(choice), (rows, *example.shape[1:]), generator=generator)]
+    return torch.where(alike, example[:1], drawn.to(example))
 
 
 def _vocabularies(symmetry: Symmetry) -> list[int]:

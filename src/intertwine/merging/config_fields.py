@@ -95,14 +95,14 @@ def narrowed_config(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> 
     base = shapes_of(type(model), model.config)
     if base is None:
         return None
-    target = {name: shape for name, shape in shapes.items() if name in base}
+    target = {name: shape for name, shape in shapes.items() if name in base}  # of a list, entries may be gone
     changed = {(n, d): (base[n][d], target[n][d]) for n, d in _differing(base, target)}
     config: Any = copy.deepcopy(model.config)
-    if not changed:
+    if not changed and target.keys() == base.keys():
         return config
     numbers: dict[Path, int] = {}
     fields = governed(model, {old for old, _ in changed.values()})
-    wrong = len(changed)
+    wrong = len(changed) + len(base) - len(target)
     candidates = {
         (path, value)
         for path, dims in fields.items()
@@ -116,8 +116,9 @@ def narrowed_config(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> 
             if numbers.get(path) == value:
                 continue
             built = shapes_of(type(model), with_numbers(config, {**numbers, path: value}))
-            if built is not None and built.keys() == base.keys():
-                scored.append((len(_differing({n: built[n] for n in target}, target)), path, value))
+            if built is not None and target.keys() <= built.keys() <= base.keys():
+                off = len(_differing(target, built)) + len(built) - len(target)
+                scored.append((off, path, value))
         best = min(scored, key=lambda s: s[0], default=None)
         if best is None or best[0] >= wrong:
             return None

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from intertwine.errors import InputError, IntertwineError, MissingExtra, VerificationFailed
+from intertwine.errors import InputError, MissingExtra, Unsupported, VerificationFailed
 from intertwine.files import write_bytes
 from intertwine.graph.export import eval_copy, export_program, free_shapes, load_program
 from intertwine.text import first_line
@@ -77,9 +77,9 @@ def export_model(
                 write(copied, call, file, free)
                 error, batches = _compare(copied, open_file(file), call, free)
                 break
-            except IntertwineError:
+            except (Unsupported, VerificationFailed):
                 raise
-            except Exception as problem:  # exporters fail in their own ways
+            except Exception as problem:  # exporters fail in their own ways, or write what nobody can read
                 if not free:
                     what = f"the model cannot be exported to {form}: {first_line(problem)}"
                     raise InputError(what) from problem

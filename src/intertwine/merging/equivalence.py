@@ -30,7 +30,7 @@ def feature_complexity(
     One merge sequence an axis is computed, and cut at every beta.
     """
     check_values(model)
-    if not betas:
+    if not len(betas):
         raise InputError("betas is empty", do="give at least one")
     options = Options("ifm", order="independent", distance=distance, repair="none").checked()
     whole = Planner(model, symmetry, options, axes, check=False).at_beta(max(betas))

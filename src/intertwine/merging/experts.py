@@ -10,7 +10,8 @@ so that an expert weighs as often as it is chosen, and one that is never chosen,
 of it, costs nothing. Each time the expert that costs least beside those that went already goes next. (A copy
 is chosen beside its twin where the best two are; then the two are no duplicates, and the cost says so.)
 
-That a smaller mixture runs, and computes what the silenced one does, is found out by running it.
+That a smaller mixture runs, and computes what the silenced one does, is found out by running it. Experts lie
+in one tensor, along its first dimension, or are modules of one container (`lists`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 from torch import fx, nn
 
 from intertwine.merging.contractions import Contraction, Watch
+from intertwine.merging.lists import find_lists
 from intertwine.merging.plan import EXPERTS, AxisPlan, Merge, MergePlan, PlacePlan
 from intertwine.merging.rigid import alike, floating
 from intertwine.merging.shrink import apply_merge
@@ -31,16 +33,19 @@ from intertwine.rules import facts
 from intertwine.symmetry import Symmetry
 
 NEVER = -1e30  # a score that is not chosen, and whose exponential is zero
+NEAR = 3  # modules above a router in which its experts are looked for
 GREEDY = 16  # experts up to which all are tried again after each that goes
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """So many experts. router: what gives their scores; weights: all whose first dimension they are."""
+    """So many experts. router: what gives their scores; weights: all whose first dimension they are;
+    containers: paths of the lists of which each is an entry."""
 
     router: str
     size: int
     weights: tuple[str, ...]
+    containers: tuple[str, ...] = ()
 
 
 class Silenced(Watch):
@@ -56,7 +61,7 @@ class Silenced(Watch):
             self.heard = True
 
 
-def find_mixtures(symmetry: Symmetry) -> list[Mixture]:
+def find_mixtures(symmetry: Symmetry, model: nn.Module) -> list[Mixture]:
     """Every router whose best scores are chosen, with the weights of its experts, which lie around it."""
     traced = symmetry.traced
     shapes = {n: tuple(s) for n, s in symmetry.structure.inference.shapes.items()}
@@ -80,7 +85,21 @@ def find_mixtures(symmetry: Symmetry) -> list[Mixture]:
                 stacked = [n for n in stacked if n.rpartition(".")[0] in owners]
                 found[router] = Mixture(router, size, (router, *beside, *stacked))
                 break
+        else:
+            containers = _around(model, owner, size)
+            if containers:
+                found[router] = Mixture(router, size, (router, *beside), containers)
     return list(found.values())
+
+
+def _around(model: nn.Module, owner: str, size: int) -> tuple[str, ...]:
+    """The lists of so many modules in the nearest module around a router that has any."""
+    for _ in range(NEAR):
+        owner = owner.rpartition(".")[0]
+        found = find_lists(model, owner, size)
+        if found or not owner:
+            return found
+    return ()
 
 
 def _scores(
@@ -116,12 +135,15 @@ def plan_experts(
     error: how far a model's output is from the original's. Costs are in its unit.
     """
     found, left = [], dict[str, str]()
-    for mixture in find_mixtures(symmetry):
+    for mixture in find_mixtures(symmetry, model):
         merges = _order(mixture, model, error)
         costs = tuple(m.distance for m in merges)
         places = tuple(PlacePlan(name, 0, "other") for name in mixture.weights)
         name = mixture.router.rpartition(".")[0] + "/experts"
-        plan = AxisPlan(name, mixture.size, merges, False, places, True, (), costs, kind=EXPERTS)
+        plan = AxisPlan(
+            name, mixture.size, merges, False, places, True, (), costs, kind=EXPERTS,
+            containers=mixture.containers,
+        )  # fmt: skip
         fitting = _fitting(plan, mixture, trial)
         if fitting is None:
             left[name] = "the number of experts is written into the forward"

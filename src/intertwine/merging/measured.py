@@ -117,8 +117,10 @@ class Collector:
         """One product."""
         kept = self._mask if self._mask is not None and len(c.inputs) == len(self._mask) else None
         self._uses[c.weight] = self._uses.get(c.weight, 0) + 1
-        first, second = self._grams(c.inputs, kept)
         count = len(c.inputs) if kept is None else int(kept.sum())
+        if not count:  # an expert that nothing was sent to
+            return
+        first, second = self._grams(c.inputs, kept)
         old = self.found.get(c.weight)
         if old is None:
             self.found[c.weight] = Seen(c.dim, c.bias, 1, count, first, second)

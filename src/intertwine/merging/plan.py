@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.merging.places import Place
 
@@ -155,6 +156,7 @@ class AxisPlan:
     variances: for each class, var(mean) / mean(var) of its features, which batch norms are told. turns: the
     basis in which the axis is cut; its channels are then coordinates in it, `kind` says of what. attributes:
     (module, name) of the numbers that the forward keeps of the axis's width, and that shrink with it.
+    containers: paths of the lists of modules that have one entry for each channel.
     """
 
     name: str
@@ -169,6 +171,7 @@ class AxisPlan:
     turns: tuple[NewBasis, ...] = ()
     kind: str = CHANNELS
     attributes: tuple[tuple[str, str], ...] = ()
+    containers: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"AxisPlan({self.name!r}, {self.size} -> {self.width})"
@@ -231,6 +234,7 @@ class MergePlan:
         """The same plan, each axis cut at a smaller beta."""
         return replace(self, axes=tuple(a.cut(beta) for a in self.axes), beta=beta)
 
+    @checked
     def to_widths(self, widths: Mapping[str, int]) -> MergePlan:
         """The first merges of each axis that lead to these widths."""
         return replace(self, axes=tuple(a.first(a.size - widths.get(a.name, a.size)) for a in self.axes))
@@ -280,4 +284,5 @@ def _axis_from(data: dict[str, Any]) -> AxisPlan:
     turns = tuple(NewBasis.from_dict(t) for t in data.get("turns", ()))
     plain["kind"] = data.get("kind", CHANNELS)
     plain["attributes"] = tuple((path, name) for path, name in data.get("attributes", ()))
+    plain["containers"] = tuple(data.get("containers", ()))
     return AxisPlan(merges=merges, places=tuple(places), readers=readers, turns=turns, **plain)

@@ -7,6 +7,7 @@ weights in which the merged channels are equal. Where it does not, the axes at f
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -109,6 +110,10 @@ class _Prober:
         self.model, self.inputs = finest(model, inputs if inputs is not None else example_inputs(symmetry))
         state = named_tensors(self.model)
         self.weights = {n: state[n].detach() for n in symmetry.structure.inference.shapes}
+        # `generate` keeps states from token to token, in sizes of their own; `eval_copy` switches that off
+        keeps = getattr(getattr(model, "config", None), "use_cache", None) is True
+        takes = "use_cache" in inspect.signature(model.forward).parameters
+        self.kept = {"use_cache": True} if keeps and takes else {}
 
     def failure(self, axes: Sequence[AxisPlan]) -> str:
         """ "" if the narrowed model runs and is right, otherwise the reason."""
@@ -118,7 +123,10 @@ class _Prober:
             {n: t.to(self.weights[n].dtype) for n, t in p.items()} for p in fold_parts(plan, self.weights)
         ]
         try:
-            got = outputs_of(shrink(self.model, parts, find_dropped(plan)), self.inputs)
+            narrow = shrink(self.model, parts, find_dropped(plan))
+            got = outputs_of(narrow, self.inputs)
+            if self.kept:
+                outputs_of(narrow, (self.inputs[0], {**self.inputs[1], **self.kept}))
         except Exception as error:  # whatever a forward raises on a size that it does not expect
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             return f"its size is written into the forward: {first[:120]}"
@@ -168,7 +176,10 @@ def expand(plan: MergePlan, folded: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def example_inputs(symmetry: Symmetry) -> Inputs:
-    """Random arguments of the shapes and dtypes that the graph was traced with, by position and by name."""
+    """Random arguments of the shapes and dtypes that the graph was traced with, by position and by name.
+
+    Whole numbers stay where they say something: places for images among tokens must be as many as before.
+    """
     generator = torch.Generator().manual_seed(0)
     made = symmetry.traced.example.map(lambda x: _random(x, generator))
     return made.args, dict(made.kwargs)
@@ -177,4 +188,6 @@ def example_inputs(symmetry: Symmetry) -> Inputs:
 def _random(value: Tensor, generator: torch.Generator) -> Tensor:
     if value.dtype.is_floating_point:
         return torch.randn(value.shape, generator=generator, dtype=torch.float64)
+    if value.numel() and bool((value != value.reshape(-1)[0]).any()):
+        return value
     return torch.randint(0, 2, value.shape, generator=generator).to(value.dtype)

@@ -23,7 +23,7 @@ from intertwine.graph.export import eval_copy
 from intertwine.merging.budget import Sizes, fit_budget
 from intertwine.merging.contractions import Call, first_rows, real_rows, trimmed
 from intertwine.merging.eliminate import make_up
-from intertwine.merging.experts import plan_experts
+from intertwine.merging.experts import find_mixtures, plan_experts
 from intertwine.merging.heads import make_up_heads, plan_heads
 from intertwine.merging.limits import find_units, matches
 from intertwine.merging.places import is_large
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 TRIAL, TOKENS = 16, 1024  # inputs, and their tokens at most, that say how much of the output an axis is worth
 NOTHING = 1e-9  # relative error of an axis below which its duplicates are exact
+ROTARY = (
+    "only complex numbers on pairs of channels commute with the rotation, so there is no rank to cut; "
+    "a pair could go only from every head of every layer at once, with its frequency"
+)
 KINDS = (CHANNELS, HEADS, RANK, STREAM, EXPERTS)
 
 
@@ -57,7 +61,11 @@ def fitted(planner: Planner, plan: MergePlan) -> MergePlan:
         return plan
     shapes = {name: tuple(p.shape) for name, p in planner.model.named_parameters()}
     small = apply_plan(planner.model, plan, share=True)
-    weights = refit(small, plan, planner.calibration, planner.observed.outputs, shapes)
+    # What an expert gives are rows of tokens that were sent to it, and others may be sent to it now.
+    mixtures = find_mixtures(planner.symmetry, planner.model)
+    inside = tuple(f"{path}." for mixture in mixtures for path in mixture.containers)
+    targets = {n: t for n, t in planner.observed.outputs.items() if not n.startswith(inside)}
+    weights = refit(small, plan, planner.calibration, targets, shapes)
     better = replace(plan, weights=weights)
     outputs = planner.outputs
     # Every weight is fitted to what it gave, which need not be best for what the model gives.
@@ -87,6 +95,8 @@ def weigh(planner: Planner) -> MergePlan:
     if HEADS in kinds:  # before linear axes: what makes up for heads is in the basis that they had
         heads = _asked(planner, plan_heads(planner.symmetry, planner.weights, planner.measured))
         axes += _running(planner, trial, heads)
+    if RANK in kinds and planner.symmetry.structure.turns.count:
+        planner.rigid["queries and keys with rotary embeddings"] = ROTARY
     outputs = planner.outputs
     weighed = [_weighed(planner, axis, outputs) for axis in (*axes, *turned)]
     if EXPERTS in kinds:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.merging.combine import fold_parts
+from intertwine.merging.lists import drop_entries, dropped_entries, entries
 from intertwine.merging.plan import MergePlan
 
 Dropped = dict[tuple[str, int], np.ndarray]
@@ -51,6 +52,7 @@ def apply_plan(model: nn.Module, plan: MergePlan, share: bool = False) -> nn.Mod
     parts = fold_parts(plan, {name: t for name, t in state.items() if t.is_floating_point()})
     small = shrink(model, parts, find_dropped(plan), share)
     set_numbers(small, find_numbers(model, plan))
+    drop_entries(small, dropped_entries(plan))
     replace_tensors(small, {name: torch.from_numpy(values.copy()) for name, values in plan.weights.items()})
     return small
 
@@ -92,6 +94,24 @@ def find_numbers(model: nn.Module, plan: MergePlan) -> dict[str, dict[str, int]]
             what = f"{path}.{name} would be {float(value):.3g}"
             raise InputError(what, so="the plan belongs to another model")
         found.setdefault(path, {})[name] = int(value)
+    return found
+
+
+def numbers_of(small: nn.Module, plan: MergePlan) -> dict[str, dict[str, int]]:
+    """Module -> name -> the numbers that hold widths of the plan's axes, in the model that it has made.
+
+    Entries of a container have moved up: each that is there is asked.
+    """
+    found: dict[str, dict[str, int]] = {}
+    containers = [path for axis in plan.axes for path in axis.containers]
+    for path, name in {place for a in plan.axes if a.merges for place in a.attributes}:
+        around = next((c for c in containers if path.startswith(f"{c}.")), None)
+        paths = [path]
+        if around is not None:
+            _, dot, rest = path[len(around) + 1 :].partition(".")
+            paths = [f"{around}.{entry}{dot}{rest}" for entry in entries(small.get_submodule(around))]
+        for each in paths:
+            found.setdefault(each, {})[name] = getattr(small.get_submodule(each), name)
     return found
 
 

@@ -26,12 +26,13 @@ from intertwine.merging.contractions import first_rows
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner
 from intertwine.merging.folding import Folding
 from intertwine.merging.limits import Limits, grouped_weights, layer_key, matches
+from intertwine.merging.lists import dropped_entries, entries
 from intertwine.merging.places import check_beta, find_axes, find_places, is_large
 from intertwine.merging.plan import CHANNELS, AxisPlan, MergePlan
 from intertwine.merging.registry import all_parameters, find_method
 from intertwine.merging.repair import norms_of, reestimate_norms
 from intertwine.merging.rewriting import has_attention, rewrite, wanted_rewritings
-from intertwine.merging.shrink import apply_merge
+from intertwine.merging.shrink import apply_merge, numbers_of
 from intertwine.merging.storage import flops_of, save_merged
 from intertwine.progress import Progress, counted
 from intertwine.results import Result, Table
@@ -114,11 +115,12 @@ class Merged(Result):
         known: dict[str, Any] = {"input": input, "method": plan.method, "widths": plan.complexity}
         if self.folding is not None:
             known["folding"] = self.folding.to_dict()
-        numbers: dict[str, dict[str, int]] = {}
-        for path, name in {place for a in plan.axes if a.merges for place in a.attributes}:
-            numbers.setdefault(path, {})[name] = getattr(self.model.get_submodule(path), name)
+        numbers = numbers_of(self.model, plan)
         if numbers:
             known["numbers"] = numbers
+        counts = {path: len(entries(self.model.get_submodule(path))) for path in dropped_entries(plan)}
+        if counts:
+            known["entries"] = counts
         return {**known, "left_alone": dict(plan.left_alone)}
 
     def remarks(self) -> list[str]:
@@ -421,6 +423,10 @@ class _Job:
     def _finetuned(self, small: nn.Module) -> nn.Module:
         assert self.finetune is not None
         better = self.finetune(small)
+        if not isinstance(better, nn.Module):
+            raise InputError(
+                f"finetune returned a {type(better).__name__}", do="return the model it was given"
+            )
         shapes = [{n: t.shape for n, t in m.state_dict().items()} for m in (small, better)]
         if shapes[0] != shapes[1]:
             raise InputError("finetune returned a model of other shapes", do="return the model it was given")

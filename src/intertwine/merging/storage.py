@@ -30,6 +30,7 @@ from intertwine.files import (
     write_tensors,
 )
 from intertwine.merging.folding import Folding
+from intertwine.merging.lists import entries, keep_first
 from intertwine.merging.shrink import fix_layers, named_tensors, replace_tensors, set_numbers
 
 FORMAT = "intertwine merged model 1"
@@ -51,6 +52,7 @@ class MergedRecipe:
     file, sha256: where the Python file of a `file.py:factory` was and what was in it. tied: a name -> the
     name that its weights are stored under. infinite: the tensors that hold infinities (attention masks).
     folding: the norms that were folded before. numbers: module -> name -> a width that its forward keeps.
+    entries: list of modules -> how many it has left.
     """
 
     source: str
@@ -63,6 +65,7 @@ class MergedRecipe:
     sha256: str | None = None
     folding: Folding | None = None
     numbers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    entries: Mapping[str, int] = field(default_factory=dict)
 
 
 def save_merged(
@@ -157,7 +160,7 @@ def read_recipe(folder: str | Path) -> MergedRecipe:
     folding = Folding.from_dict(found["folding"]) if found.get("folding") else None
     return MergedRecipe(
         found["source"], shapes, dtypes, tied, tuple(infinite), **optional, folding=folding,
-        numbers=found.get("numbers") or {},
+        numbers=found.get("numbers") or {}, entries=found.get("entries") or {},
     )  # fmt: skip
 
 
@@ -173,6 +176,7 @@ def load_merged(path: str | Path, build: Callable[[MergedRecipe], nn.Module]) ->
     model = build(recipe)
     if recipe.folding is not None:
         model = _folded(recipe.folding, model, path)
+    _keep_entries(recipe, model, path)
     _set_numbers(recipe, model, path)
     named = named_tensors(model)
     before = {name: tuple(t.shape) for name, t in named.items()}
@@ -191,6 +195,18 @@ def _folded(folding: Folding, model: nn.Module, path: Path) -> nn.Module:
         return folding.rebuild(model)
     except AttributeError as error:
         raise _misfit(f"{path} does not fit its factory: {error}") from error
+
+
+def _keep_entries(recipe: MergedRecipe, model: nn.Module, path: Path) -> None:
+    """Lists of modules that have fewer entries; only lists that are there are cut."""
+    for place, count in recipe.entries.items():
+        try:
+            known = len(entries(model.get_submodule(place)))
+        except AttributeError as error:
+            raise _misfit(f"{path} does not fit its factory: {error}") from error
+        if count > known:
+            raise _misfit(f"{path} does not fit its factory: {place} has {known} entries, not {count}")
+    keep_first(model, recipe.entries)
 
 
 def _set_numbers(recipe: MergedRecipe, model: nn.Module, path: Path) -> None:
@@ -272,6 +288,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "sha256": _is_optional_text,
     "folding": lambda value: value is None or _is_folding(value),
     "numbers": lambda value: value is None or _is_numbers(value),
+    "entries": lambda value: value is None or _is_numbers({"": value}),
 }
 
 

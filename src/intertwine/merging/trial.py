@@ -107,6 +107,8 @@ class Narrowing:
                 above = owner.rpartition(".")[0]
                 for path in (owner, above, above.rpartition(".")[0]):
                     paths[path] = None
+            for path in plan.containers:
+                paths |= {path: None, path.rpartition(".")[0]: None}
         found: list[tuple[str, str]] = []
         for path in paths:
             module = self.model.get_submodule(path)

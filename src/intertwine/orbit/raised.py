@@ -17,7 +17,7 @@ from intertwine.orbit.state import Match, Mover, State
 from intertwine.symmetry import Element
 from intertwine.symmetry.transform import Action, fibre_map
 
-LARGE = 2_000_000_000  # bytes that the weights of one model may take in float64
+LARGE = 500_000_000  # bytes that the weights of one model may take in float64: six copies are made of them
 
 
 def is_large(weights: Mapping[str, Tensor]) -> bool:

@@ -1,6 +1,6 @@
 """Refuse to match models whose graphs differ: their channels do not correspond, whatever their weights are.
 
-Models with the same modules and settings have the same graph, which is seen at once. Others are exported on
+Models that surely run the same program (`graph.alike`) are let through at once. Others are exported on
 the inputs that the symmetry was traced with, and their ops compared one by one.
 """
 
@@ -16,10 +16,9 @@ from torch import nn
 from torch.fx.node import map_arg
 
 from intertwine.errors import InputError, ModelError
+from intertwine.graph.alike import same_program
 from intertwine.graph.export import Traced, export
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
-_DEPTH = 4  # of settings inside settings
 _ADVICE = {
     "so": "their channels cannot be matched one to one",
     "do": "use `intertwine compare` or `intertwine stitch` for different architectures",
@@ -33,8 +32,8 @@ def exported(
     *,
     names: tuple[str, str] = ("A", "B"),
 ) -> tuple[Traced, Traced] | None:
-    """The graphs of two models, or None if they have the same modules and so the same graph."""
-    if modules(models[0]) == modules(models[1]):
+    """The graphs of two models, or None if they surely have the same."""
+    if same_program(*models):
         return None
     first = export(models[0], args, kwargs)
     try:
@@ -83,31 +82,6 @@ def assert_same_shapes(models: Sequence[nn.Module]) -> None:
             what = f"model {k} has other weights than the first: {odd[0][0]}"
             so = "only models of one architecture and of equal widths have a mean"
             raise InputError(what, so=so, do=_ADVICE["do"])
-
-
-def modules(model: nn.Module) -> list[Any]:
-    """What the graph of a model depends on: its modules and their settings, but not its weights."""
-    found: list[Any] = []
-    for name, module in model.named_modules():
-        plain = {k: v for k, v in vars(module).items() if k != "training" and not k.startswith("_")}
-        hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-        found.append((name, type(module), {k: _setting(v) for k, v in plain.items()}, hooks))
-    return found
-
-
-def _setting(value: Any, depth: int = 0) -> Any:
-    """A value as it can be compared: containers and plain objects by content, functions by identity."""
-    if isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, torch.Tensor):
-        return tuple(value.shape), value.dtype
-    if isinstance(value, (tuple, list)) and depth < _DEPTH:
-        return [_setting(v, depth + 1) for v in value]
-    if isinstance(value, Mapping) and depth < _DEPTH:
-        return {k: _setting(v, depth + 1) for k, v in value.items()}
-    if not callable(value) and hasattr(value, "__dict__") and depth < _DEPTH:
-        return type(value), {k: _setting(v, depth + 1) for k, v in vars(value).items()}
-    return id(value)
 
 
 def _ops(traced: Traced, settings: bool) -> list[str]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from intertwine.cells import format_cell
+from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.files import replacing
 
@@ -72,6 +73,7 @@ class Page:
     True
     """
 
+    @checked
     def __init__(self, title: str) -> None:
         self.title = title
         self._finding = ""
@@ -80,14 +82,17 @@ class Page:
         self._figures = 0
         self._kinds: set[str] = set()
 
+    @checked
     def finding(self, sentence: str) -> None:
         """What was found, in one sentence, with its uncertainty; it stands above everything else."""
         self._finding = sentence
 
+    @checked
     def facts(self, facts: Mapping[str, Any]) -> None:
         """What was done with what: folded, at the end."""
         self._facts.update(facts)
 
+    @checked
     def section(self, heading: str, body: str = "", *, folded: bool = False) -> None:
         """Open a section for what follows; folded: a click opens it. Blank lines part paragraphs."""
         taken = {each.anchor for each in self._sections}
@@ -101,6 +106,7 @@ class Page:
         """Move the last section to the top."""
         self._sections.insert(0, self._sections.pop())
 
+    @checked
     def text(self, body: str) -> None:
         """Paragraphs, or markup as it is when `body` is `Html`."""
         if isinstance(body, Html):
@@ -109,12 +115,14 @@ class Page:
         for paragraph in body.split("\n\n"):
             self._add(f"<p>{html.escape(paragraph.strip())}</p>")
 
+    @checked
     def table(
         self, columns: Sequence[Any], rows: Iterable[Sequence[Any]] | None = None, *, caption: str = ""
     ) -> None:
         """A table: column names and rows, or a list of dicts alone."""
         self._add(_table(columns, rows, caption))
 
+    @checked
     def figure(self, figure: Any, caption: str = "") -> None:
         """A plotly figure with a caption, which is also what a screen reader says."""
         self._figures += 1
@@ -148,6 +156,7 @@ class Page:
             f"{_footer()}{behaviour}</body></html>\n"
         )
 
+    @checked
     def write(self, path: str | Path) -> Path:
         """Write the page beside `path`, then rename it into place."""
         with replacing(path) as beside:

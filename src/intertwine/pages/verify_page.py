@@ -34,7 +34,7 @@ def verify_page(report: Report, facts: Mapping[str, Any] | None = None) -> Page:
 def verify_finding(report: Report) -> str:
     """The verdict in one sentence."""
     moved = f"{report.parameter_coverage:.1%} of the parameters moved and the output changed by at most"
-    control = f"with one weight left behind it changes by {report.control_error:.1g}"
+    control = f"with one weight left behind it changes by {report.control_error:.2g}"
     said = {"exact": "Exact", "wrong": "Refuted", "unproved": "Not proved"}[report.verdict]
     return f"{said}: {moved} {report.max_error:.1g} ({report.dtype}, relative); {control}."
 

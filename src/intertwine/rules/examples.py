@@ -564,6 +564,10 @@ examples(
     ["index_add.default", "index_copy.default"],
     lambda f: lambda h: f(h, 1, torch.tensor([2, 0]), h[:, :2].relu()),
 )
+example(
+    "masked_scatter.default",
+    lambda h: aten.masked_scatter.default(h, torch.tensor([[True], [False], [True]]), h.relu()),
+)
 example("index_fill.int_Scalar", lambda h: aten.index_fill.int_Scalar(h, 1, torch.tensor([2]), 0))
 example("one_hot.default", lambda h: aten.one_hot.default((h > 0).long(), 2)[..., 1] * h.relu())
 example("topk.default", lambda h: aten.topk.default(h, 2, 1)[0])

@@ -105,7 +105,7 @@ def grouped_mm(
     ctx: Context, a: Value, b: Value, offsets: Value | None = None, bias: Value | None = None, *args: Any,
     **kwargs: Any,
 ) -> Value:  # fmt: skip
-    """Rows times the matrix of their group (expert): groups are fixed, all are acted on alike."""
+    """Rows times the matrix of their group (expert): groups move if rows are sorted by what names them."""
     if offsets is not None:
         ctx.fix(offsets, "bounds of groups")
     if len(a.dims) != 2 or len(b.dims) != 3 or bias is not None:
@@ -115,7 +115,7 @@ def grouped_mm(
         return fixed(ctx.shape)
     ctx.role(b, 1, "in")
     ctx.role(b, 2, "out")
-    a, b = ctx.fix(a, "rows lie in groups", [0]), ctx.fix(b, "tokens are routed to experts", [0])
+    a, b = ctx.fix(a, "rows lie in groups", [0]), ctx.pointed(b, [0], "tokens are routed to experts")
     return ctx.einsum("yx,xz->yz", a, b.with_dims(b.dims[1:]))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from intertwine.activations import intertwiner
+from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE
 from intertwine.ir.value import Axis, Factor, Value, constant, fixed, zero_scale
 from intertwine.rules.registry import Context, is_value, rule
 
@@ -30,13 +31,13 @@ def _flat(value: Value, *dims: int) -> Value:
     return value.with_dims(() if d in dims else dim for d, dim in enumerate(value.dims))
 
 
-@rule("gather.default")
+@rule("gather.default", points=2)
 def gather(ctx: Context, x: Value, dim: int, index: Value, **_: Any) -> Value:
     """x[index[i, c], c]: channels pass where the index is the same for all, or moves with them."""
     if not x.dims:
         return x
     dim %= len(x.dims)
-    x, index = ctx.fix(x, POINTED, [dim]), ctx.opaque(ctx.fix(index, "used as an index", [dim]))
+    x, index = ctx.pointed(x, [dim], POINTED), ctx.opaque(ctx.fix(index, "used as an index", [dim]))
     for d, size in enumerate(index.shape):
         if d != dim and size < x.shape[d]:
             x = ctx.take(x, d, np.arange(size))
@@ -45,7 +46,7 @@ def gather(ctx: Context, x: Value, dim: int, index: Value, **_: Any) -> Value:
 
 @rule(
     "scatter.src", "scatter.value", "scatter_add.default", "scatter.reduce", "scatter.value_reduce",
-    "scatter_reduce.two",
+    "scatter_reduce.two", points=2,
 )  # fmt: skip
 def scatter(
     ctx: Context, x: Value, dim: int, index: Value, source: Any = None, *args: Any, **kwargs: Any
@@ -59,6 +60,7 @@ def scatter(
     source = source if is_value(source) else constant((1,) * len(shape), zero=source == 0)
     held = {d for d, size in enumerate(index.shape) if size != shape[d]}
     held |= {d for d, size in enumerate(source.shape) if size not in (1, index.shape[d])} | {dim}
+    x = x if x.zero else ctx.pointed(x, [dim], POINTED)
     x, index, source = (
         _flat(ctx.fix(v, POINTED, [d for d in held if v.dims[d]]) if v.dims else v, *held)
         for v in (x, ctx.opaque(index), source)
@@ -68,7 +70,7 @@ def scatter(
     if "reduce" in ctx.op and how not in ("sum", "mean", "add"):
         out = ctx.opaque(out)
     out = ctx.expand(ctx.multiply(index, out), [1 if d in held else n for d, n in enumerate(shape)])
-    return _with_sizes(out, {d: shape[d] for d in held})
+    return ctx.labelled(_with_sizes(out, {d: shape[d] for d in held}), dim)
 
 
 @rule("index_add.default", "index_copy.default")
@@ -84,6 +86,21 @@ def index_add(ctx: Context, x: Value, dim: int, index: Value, source: Value, **_
     return _with_sizes(ctx.expand(out, (*shape[:dim], 1, *shape[dim + 1 :])), {dim: shape[dim]})
 
 
+@rule("masked_scatter.default")
+def masked_scatter(ctx: Context, x: Value, mask: Value, source: Value) -> Value:
+    """Rows of another tensor, in order, where a mask says so for all channels at once: both scaled alike."""
+    last = mask.dims[-1] if mask.dims else ()
+    alike = not mask.factors_on(last) and all(axis.wild for axis in last)
+    if not (alike and x.dims and source.dims and x.shape[-1] == source.shape[-1] == ctx.shape[-1]):
+        for value in (x, mask, source):
+            ctx.fix(value, "put where a mask says, entry by entry")
+        return fixed(ctx.shape)
+    x, mask = (ctx.fix(v, POINTED, range(len(v.dims) - 1)) for v in (x, mask))
+    row = ctx.fix(source, POINTED, range(len(source.dims) - 1)).with_dims([source.dims[-1]])
+    out = ctx.expand(ctx.add(x, row), ctx.shape)
+    return _with_sizes(out, dict(enumerate(ctx.shape[:-1])))
+
+
 @rule("index_fill.int_Scalar")
 def index_fill(ctx: Context, x: Value, dim: int, index: Value, value: float) -> Value:
     """x with slices filled by a number: nothing is rescaled unless it is 0."""
@@ -95,15 +112,24 @@ def index_fill(ctx: Context, x: Value, dim: int, index: Value, value: float) -> 
     return x if value == 0 else ctx.add(x, constant(()))
 
 
-@rule("one_hot.default")
+@rule("one_hot.default", points=0)
 def one_hot(ctx: Context, index: Value, *args: Any) -> Value:
-    """A new dimension of classes, which are fixed; where the index moves the result moves along."""
+    """A new dimension of classes: those that the index names; where it moves the result moves along."""
     index = ctx.opaque(index)
-    return Value((*index.dims, *fixed(ctx.shape[-1:]).dims), index.factors)
+    out = Value((*index.dims, *fixed(ctx.shape[-1:]).dims), index.factors)
+    return ctx.labelled(out, len(index.dims))
 
 
 def _ranked(ctx: Context, x: Value, dim: int, size: int) -> tuple[Value, Value]:
-    """(values, places) by rank along a dimension, which is fixed; positive scales keep the order."""
+    """(values, places) by rank along a dimension, which is fixed unless the places name its channels.
+
+    Positive scales of the others keep the order.
+    """
+    factors = x.factors_on(x.dims[dim])
+    if len(factors) == 1 and factors[0].axes == x.dims[dim] and ctx.ranked(dim, factors[0].ids):
+        ctx.ledger.mark(factors[0].ids, ANY_NONLINEAR | UNMERGEABLE)
+        ctx.ledger.zero(factors[0].scale)
+        x = replace(x, factors=tuple(f for f in x.factors if f is not factors[0]))
     x = ctx.pointwise(ctx.fix(x, "ranked", [dim]), intertwiner("relu"))
     x = _with_sizes(x, {dim: size})
     return x, replace(x, factors=tuple(Factor(f.axes, f.ids, zero_scale(f.ids.shape)) for f in x.factors))
@@ -111,9 +137,11 @@ def _ranked(ctx: Context, x: Value, dim: int, size: int) -> tuple[Value, Value]:
 
 @rule("topk.default", ranks=True)
 def topk(ctx: Context, x: Value, k: int, dim: int = -1, *args: Any, **kwargs: Any) -> tuple[Value, Value]:
-    """The k largest along a dimension and where they are: other dimensions take positive scales."""
+    """The k largest along a dimension and where they are, which names channels if they are never equal."""
     if not x.dims:
         return x, constant(())
+    in_order = args[1] if len(args) > 1 else kwargs.get("sorted", True)
+    x = x if in_order else ctx.fix(x, "the largest in no order", [dim])
     return _ranked(ctx, x, dim % len(x.dims), k)
 
 
@@ -122,6 +150,8 @@ def sort(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> tuple[Value, Valu
     """All of a dimension in order, and where they were: other dimensions take positive scales."""
     given = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
     dim = kwargs.get("dim", given[0] if given else -1)
+    if kwargs.get("stable") and x.dims:
+        x = ctx.fix(x, "equal entries keep their order", [dim])
     return _ranked(ctx, x, dim % len(x.dims), x.shape[dim]) if x.dims else (x, constant(()))
 
 

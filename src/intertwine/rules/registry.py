@@ -8,13 +8,15 @@ tensors that uses the op, from which the oracle test checks the rule against the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from intertwine.ir.algebra import Algebra
-from intertwine.ir.value import Value
+from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE, Ids
+from intertwine.ir.placing import project
+from intertwine.ir.value import Axis, Factor, Value, zero_scale
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,6 +42,9 @@ class Rule:
     sums        of its arguments, the dimensions that it sums or averages over; it takes a `Product` too
     looks_up    it takes rows of its first operand, a table, by an index
     picks       it takes slices of its first operand by an index
+    fills       it puts other entries beside those of its operand
+    points      of its arguments, the index that says which channels it takes or fills: if it names them, they
+                may move
     sizes_only  it reads the size of its operand, not its entries
     ranks       it says which entries along a dimension are the largest, as a router of experts does
     moments     how means and covariances of features pass (`rules.moments`)
@@ -69,6 +74,8 @@ class Rule:
     sums: Callable[..., Any] | None = None
     looks_up: bool = False
     picks: bool = False
+    fills: bool = False
+    points: int | None = None
     sizes_only: bool = False
     ranks: bool = False
     moments: Callable[..., Any] | None = None
@@ -97,6 +104,7 @@ class Context(Algebra):
     shapes: list[tuple[int, ...]]
     floating: bool  # whether the (first) result holds real or complex numbers
     literal: np.ndarray | None = None  # the entries of the one operand that stands in the code as numbers
+    named: Ids | None = None  # the labels of the channels that the numbers of its index stand for
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -110,6 +118,48 @@ class Context(Algebra):
         whether that could be granted.
         """
         return False
+
+    def ranked(self, dim: int, labels: Ids) -> bool:
+        """Whether the places of the largest along a dimension stand for the channels with these labels, and
+        which ones they are depends on no accident (`rules.ties`). If so, they are remembered."""
+        return False
+
+    def pointed(self, value: Value, dims: Sequence[int], reason: str) -> Value:
+        """The value as an index into some of its dimensions finds it: nothing moves along them, unless it is
+        one, whose channels the index names and moves with."""
+        axes = value.dims[dims[0]] if len(dims) == 1 and value.dims else ()
+        found = value.factors_on(axes)
+        if self.named is None or len(axes) != 1 or axes[0].size != len(self.named) or len(found) > 1:
+            return self._unnamed(value, dims, reason)
+        if not found:
+            return value if axes[0].wild else self._unnamed(value, dims, reason)
+        (factor,) = found
+        self.ledger.tie(self.named, project(self.ledger, factor, axes))
+        self.ledger.mark(factor.ids, ANY_NONLINEAR | UNMERGEABLE)
+        self.ledger.zero(factor.scale)
+        rest = [a for a in factor.axes if a is not axes[0]]
+        kept = [f for f in value.factors if f is not factor]
+        if rest:
+            ids = project(self.ledger, factor, rest)
+            kept.append(Factor(tuple(rest), ids, zero_scale(ids.shape)))
+        return replace(value.renamed({axes[0]: Axis(axes[0].size)}), factors=tuple(kept))
+
+    def labelled(self, value: Value, dim: int) -> Value:
+        """The value with the channels that its index names along a dimension that the index fills."""
+        if self.named is None:
+            return value
+        if value.shape[dim] != len(self.named) or len(self.named) < 2:
+            self.ledger.freeze(self.named, "they name places among others")
+            return value
+        axis = Axis(len(self.named))
+        factor = Factor((axis,), self.named, zero_scale(self.named.shape))
+        dims = (*value.dims[:dim], (axis,), *value.dims[dim + 1 :])
+        return Value(dims, (*value.factors, factor))
+
+    def _unnamed(self, value: Value, dims: Sequence[int], reason: str) -> Value:
+        if self.named is not None:
+            self.ledger.freeze(self.named, reason)
+        return self.fix(value, reason, dims if value.dims else None)
 
     def transposed(self, matrix: Value) -> Value:
         """A matrix with its two dimensions exchanged; that of a weight is known as such."""

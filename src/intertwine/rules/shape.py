@@ -171,7 +171,7 @@ def stack(ctx: Context, values: Sequence[Value], dim: int = 0) -> Value:
     return ctx.concat([unsqueeze(ctx, v, dim) for v in values], dim % (len(values[0].dims) + 1))
 
 
-@rule("pad.default", "constant_pad_nd.default", carries=True)
+@rule("pad.default", "constant_pad_nd.default", carries=True, fills=True)
 def pad(
     ctx: Context, x: Value, widths: Sequence[int], mode: Any = "constant", value: float | None = None
 ) -> Value:
@@ -213,11 +213,11 @@ def copy(ctx: Context, target: Value, source: Value, *args: Any) -> Value:
     return ctx.expand(source, ctx.shape)
 
 
-@rule("embedding.default", looks_up=True)
+@rule("embedding.default", looks_up=True, points=1)
 def embedding(ctx: Context, weight: Value, index: Value, *args: Any, **kwargs: Any) -> Value:
     """Rows of a table, which are fixed: data decides which. Where the index moves the result moves along."""
     ctx.role(weight, 1, "out")
-    table, index = separate([ctx.fix(weight, "rows are looked up by index", [0]), ctx.opaque(index)])
+    table, index = separate([ctx.pointed(weight, [0], "rows are looked up by index"), ctx.opaque(index)])
     return Value((*index.dims, table.dims[1]), (*index.factors, *table.factors))
 
 
@@ -230,7 +230,7 @@ def _listed(ctx: Context, size: int) -> Ids | None:
     return order if len(np.unique(order)) == len(order) else None
 
 
-@rule("index.Tensor", "_unsafe_index.Tensor", picks=True)
+@rule("index.Tensor", "_unsafe_index.Tensor", picks=True, points=1)
 def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     """Advanced indexing: the indexed dimensions are fixed, the others stay; a list of numbers is a slice."""
     places = [d for d, i in enumerate(indices) if i is not None]
@@ -239,7 +239,7 @@ def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     for i in indices:
         if i is not None:
             ctx.fix(i, "used as an index")
-    x = ctx.fix(x, "looked up by index", places)
+    x = ctx.pointed(x, places, "looked up by index")
     kept = [d for d in range(len(x.dims)) if d not in places]
     adjacent = places == list(range(places[0], places[-1] + 1))
     start = places[0] if adjacent else 0
@@ -249,14 +249,14 @@ def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     return x.with_dims((*before, *new, *(x.dims[d] for d in kept[start:])))
 
 
-@rule("index_select.default", picks=True)
+@rule("index_select.default", picks=True, points=2)
 def index_select(ctx: Context, x: Value, dim: int, chosen: Value) -> Value:
     """Slices chosen by data: the dimension is fixed; by a list of numbers: labels move along."""
     dim %= len(x.dims)
     if (order := _listed(ctx, x.shape[dim])) is not None:
         return ctx.take(x, dim, order)
     ctx.fix(chosen, "used as an index")
-    x = ctx.fix(x, "looked up by index", [dim])
+    x = ctx.pointed(x, [dim], "looked up by index")
     return x.with_dims((*x.dims[:dim], *fixed(ctx.shape[dim : dim + 1]).dims, *x.dims[dim + 1 :]))
 
 

@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 from torch import fx
 
+from intertwine.graph.export import Traced
 from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE, Ids, Ledger
 from intertwine.ir.placing import project
 from intertwine.ir.value import Factor, Value, parameter
 from intertwine.rules import Context, facts
+from intertwine.rules.routing import Names
+from intertwine.rules.ties import Ties
 from intertwine.symmetry.windows import NONE, Windows
 
 
@@ -68,6 +71,43 @@ class GraphContext(Context):
         self._slot_starts: list[tuple[int, tuple[str, int]]] = []  # first labels of slots, as they were made
         self.unread: list[str] = []
         self.windows = Windows()
+        self._names: Names
+        self._node: fx.Node
+        self._ties: Ties
+
+    def begin(self, traced: Traced) -> None:
+        """What follows is about this graph."""
+        self.windows.begin()
+        self._names = Names()
+        self._ties = Ties(traced)
+
+    # -- whole numbers that name channels ------------------------------------------------------------------
+
+    def enter(self, node: fx.Node) -> None:
+        """An op of the graph is about to run. Numbers that name channels are handed on, or used as an index;
+        everything else sees which numbers they are, and the channels stay."""
+        self._node = node
+        self.named, seen = self._names.enter(node)
+        for labels in seen:
+            self.ledger.freeze(labels, "their places are computed with")
+
+    def pick(self, node: fx.Node) -> None:
+        """One of several results is taken."""
+        self._names.pick(node)
+
+    def unname(self, node: fx.Node, reason: str) -> None:
+        """The channels that a value names stay where they are."""
+        found = self._names.of(node)
+        if found is not None:
+            self.ledger.freeze(found.labels, reason)
+
+    def ranked(self, dim: int, labels: Ids) -> bool:
+        """See `Context.ranked`."""
+        scorers = [self.result.values[name] for name in self._ties.scorers(self._node, dim)]
+        if not any(np.array_equal(f.ids, labels) for value in scorers for f in value.factors):
+            return False
+        self._names.name(self._node, labels)
+        return True
 
     def take(self, value: Value, dim: int, index: Ids) -> Value:
         """Known slices of one dimension, which are remembered: see `_freeze_moved`."""

@@ -32,7 +32,7 @@ def infer(graphs: Sequence[Traced], *, without: Sequence[Mapping[fx.Node, Rotary
     result = Inference(Ledger())
     ctx = GraphContext(result)
     for k, traced in enumerate(graphs):
-        ctx.windows.begin()
+        ctx.begin(traced)
         env = _run(ctx, traced, without[k] if without else {})
         if traced is graphs[0]:
             result.values.update({"%" + n.name: v for n, v in env.items() if isinstance(v, Value)})
@@ -90,6 +90,8 @@ def _run(ctx: GraphContext, traced: Traced, without: Mapping[fx.Node, Rotary]) -
         elif node.op == "get_attr":
             env[node] = _made(_shapes(node)[0]) if _shapes(node) else None
         elif node.op == "output":
+            for source in node.all_input_nodes:
+                ctx.unname(source, "their places are an output of the model")
             _finish(ctx, traced, fx.node.map_arg(node.args[0], lambda n: env[n]))
     return env
 
@@ -134,6 +136,7 @@ def _made(shape: tuple[int, ...] | None) -> Any:
 
 def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
     if node.target is operator.getitem:
+        ctx.pick(node)
         return env[node.args[0]][node.args[1]]  # type: ignore[index]
     args = fx.node.map_arg(node.args, lambda n: env[n])
     kwargs = fx.node.map_arg(node.kwargs, lambda n: env[n])
@@ -141,6 +144,7 @@ def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
     leaves = _flat((args, kwargs))
     ctx.op, ctx.floating = str(node.target).removeprefix("aten."), _floating(node)
     ctx.ledger.at(f"{ctx.op} at {where(node)}")
+    ctx.enter(node)
     if None in shapes or any(isinstance(leaf, _Unsized) for leaf in leaves):
         return _stop(ctx, node, f"its size depends on data at {where(node)}", leaves, shapes)
     if not shapes and isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):

@@ -28,7 +28,7 @@ from intertwine.symmetry.axes import Axis
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import Action, Element, sample_parts
 
-MEMORY = 4_000_000_000  # bytes that copies in float64 may take: the weights, moved ones, and one to work on
+MEMORY = 2_200_000_000  # bytes that copies in float64 may take: the weights, moved ones, and one to work on
 REFUTED = {torch.float64: 1e-8, torch.float32: 1e-2}
 
 

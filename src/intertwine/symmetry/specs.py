@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intertwine.checks import checked
 from intertwine.errors import InputError, NotFound
 from intertwine.files import write_bytes
 from intertwine.symmetry.axes import Axis, Member
@@ -45,6 +46,7 @@ class Spec:
         """The file as the tool reads it."""
         return json.dumps(self.content, indent=2) + "\n"
 
+    @checked
     def save(self, path: str | Path) -> Path:
         """Write the file."""
         return write_bytes(path, self.to_json().encode())

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intertwine.checks import checked
 from intertwine.errors import InputError, NotFound
 from intertwine.graph.export import Traced
 from intertwine.ir.groups import Group
@@ -235,10 +236,12 @@ class Symmetry:
             raise InputError(f"unknown part {wrong[0]!r}", do=f"use some of {', '.join(EVERY_PART)}")
         return sample(self.structure, _rng(generator), tuple(parts), spread)
 
+    @checked
     def load(self, path: str | Path) -> Element:
         """An element written by `Element.save`."""
         return load_element(self.structure, path)
 
+    @checked
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
         """The tensors of `model` that carry the axes, under their first names."""
         state = {**dict(model.named_parameters()), **dict(model.named_buffers())}

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.files import write_tensors
 from intertwine.ir.ledger import Ids
@@ -104,6 +105,7 @@ class Element:
             and (self.turn is None or (np.abs(np.exp(self.turn) - 1) <= tolerance).all())
         )
 
+    @checked
     def save(self, path: str | Path) -> None:
         """Write a safetensors file whose JSON header says what it is."""
         tensors = {

@@ -280,13 +280,15 @@ class Values(Mapping[str, GraphValue]):
         }
 
     def __getitem__(self, name: str) -> GraphValue:
-        if name not in self._values:
-            near = difflib.get_close_matches(name, self._values, n=4, cutoff=0.4) or list(self._values)[:8]
+        if not isinstance(name, str) or name not in self._values:
+            near = (
+                difflib.get_close_matches(str(name), self._values, n=4, cutoff=0.4) or list(self._values)[:8]
+            )
             raise NotFound(f"no layer named {name!r}", do=f"did you mean {', '.join(near)}?")
         return self._values[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._values
+        return isinstance(name, str) and name in self._values
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

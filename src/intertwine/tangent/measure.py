@@ -121,6 +121,7 @@ class Dimension:
 
         return page(self, **options)
 
+    @checked
     def save(self, path: str | Path) -> Path:
         """The page in a file."""
         return Path(self.page().write(path))

@@ -15,11 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from intertwine.errors import Unsupported
 from intertwine.text import first_line
 
 _VOCABULARY, _TOKENS, _IMAGE, _FRAMES, _WIDTH = 101, 12, 64, 16, 32
+_PATCHES = 4  # a side of an image that comes in patches
 _BANDS, _MEL = ("num_mel_bins", "feature_size", "input_feat_per_channel", "input_dim", "mel_bins"), 80
 Call = tuple[tuple[Tensor, ...], dict[str, Any]]
 
@@ -68,12 +70,39 @@ def _calls(model: nn.Module, config: Any) -> list[Call]:
     if "input_points" in parameters:
         more["input_points"] = _IMAGE * torch.rand(2, 1, 2, 2)
     given = [{name: guess, **more} for guess in _EXAMPLES[name](config)]
+    if "decoder_input_ids" in more and name == "input_ids":  # a classifier looks for the ends of texts itself
+        given.append({name: _ended(given[0][name], config)})
     if {"input_ids", "pixel_values"} <= set(parameters) and hasattr(config, "text_config"):
         both = {"input_ids": _ids(config)[0], "pixel_values": _pixels(config)[0]}
         given = [given[0] | both, *given, {"input_ids": both["input_ids"], **more}]
+    given = [*_illustrated(model, config), *given]
     given += [call for plain in given for call in _fuller(plain, parameters, config)]
     first = next(iter(parameters))
     return [((g.pop(first),), g) if first == name and name in g else ((), g) for g in map(dict, given)]
+
+
+def _illustrated(model: Any, config: Any) -> list[dict[str, Any]]:
+    """Ids with a place for every feature of an image, where the model itself says how many there are."""
+    token = next((t for n in _PLACES if isinstance(t := getattr(config, n, None), int)), None)
+    features = getattr(model, "get_image_features", None)
+    if token is None or features is None or torch.get_default_device().type == "meta":
+        return []
+    known, calls = inspect.signature(features).parameters, []
+    for pixels in _pixels(config):
+        images = {"pixel_values": pixels}
+        images |= {n: _BESIDE[n](config, images)[0] for n in _OF_IMAGES if n in known}
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                found = features(**copy.deepcopy(images))
+        except Exception:  # of whatever kind: images in another form, or none
+            continue
+        vectors = [x for x in tree_leaves(getattr(found, "pooler_output", found)) if isinstance(x, Tensor)]
+        places = sum(x.numel() // max(1, x.shape[-1]) for x in vectors)
+        ids = _ids(config)[0]
+        if places and places % len(ids) == 0:
+            between = torch.full((len(ids), places // len(ids)), token)
+            calls.append({"input_ids": torch.cat([ids[:, :4], between, ids[:, 4:]], 1), **images})
+    return calls
 
 
 def _fuller(
@@ -90,13 +119,25 @@ def _fuller(
     return calls
 
 
-def _part(config: Any, name: str) -> Any:
-    return getattr(config, name, None) or config
+def _part(config: Any, *names: str) -> Any:
+    return next((part for name in names if (part := getattr(config, name, None)) is not None), config)
 
 
 def _ids(config: Any) -> list[Tensor]:
+    """Tokens that mean nothing else."""
     text = _part(config, "text_config")
-    return [torch.randint(3, int(getattr(text, "vocab_size", None) or _VOCABULARY), (2, _TOKENS))]
+    size = int(getattr(text, "vocab_size", None) or _VOCABULARY)
+    special = [v for part in (config, text) for n, v in part.to_dict().items() if n.endswith(_TOKEN)]
+    plain = torch.ones(size, dtype=torch.bool)
+    plain[[*range(3), *(v for v in special if type(v) is int and 0 <= v < size)]] = False
+    choice = plain.nonzero()[:, 0]
+    return [choice[torch.randint(len(choice), (2, _TOKENS))]]
+
+
+def _ended(ids: Tensor, config: Any) -> Tensor:
+    """The same ids with the token that ends a text at the end."""
+    last = getattr(config, "eos_token_id", None)
+    return torch.cat([ids[:, :-1], torch.full((len(ids), 1), last if type(last) is int else 2)], 1)
 
 
 def _pixels(config: Any) -> list[Tensor]:
@@ -106,12 +147,34 @@ def _pixels(config: Any) -> list[Tensor]:
     channels, frames = getattr(vision, "num_channels", 3), getattr(vision, "num_frames", None)
     image = torch.randn(2, channels, *size)
     clip = [torch.randn(2, frames, channels, *size)] if isinstance(frames, int) else []
-    return [image, *clip]
+    return [image, *clip, *_patches(config)]
+
+
+def _patches(config: Any) -> list[Tensor]:
+    """Two images cut into patches, one after the other, as many as `_grid` says; or nothing."""
+    vision = _part(config, "vision_config")
+    side = getattr(vision, "patch_size", None)
+    if not isinstance(side, int):
+        return []
+    channels = getattr(vision, "in_channels", None) or getattr(vision, "num_channels", None) or 3
+    times = getattr(vision, "temporal_patch_size", None) or 1
+    return [torch.randn(2 * _PATCHES**2, channels * times * side**2)]
+
+
+def _grid(config: Any, plain: Mapping[str, Tensor]) -> list[Tensor]:
+    """Of each image the patches in time, height and width."""
+    return [torch.tensor([[1, _PATCHES, _PATCHES]] * 2)]
+
+
+def _sizes(config: Any, plain: Mapping[str, Tensor]) -> list[Tensor]:
+    """Of each image its height and width."""
+    pixels = plain.get("pixel_values", torch.empty(2, 3, _IMAGE, _IMAGE))
+    return [torch.tensor([list(pixels.shape[-2:])] * 2)]
 
 
 def _spectrum(config: Any) -> list[Tensor]:
     """(bands, frames) or (frames, bands)."""
-    config = _part(config, "audio_config")
+    config = _part(config, "audio_config", "encoder_config")
     bands = next((b for n in _BANDS if isinstance(b := getattr(config, n, None), int)), _MEL)
     # an encoder that halves the time before it adds its positions wants exactly these
     frames = getattr(config, "max_length", None) or 2 * getattr(config, "max_source_positions", _FRAMES)
@@ -140,7 +203,7 @@ def _series(config: Any) -> list[Tensor]:
 
 def _embedded(config: Any) -> list[Tensor]:
     width = getattr(config, "hidden_size", None) or getattr(config, "d_model", None) or _WIDTH
-    return [torch.randn(2, _TOKENS, width if isinstance(width, int) else _WIDTH)]
+    return [torch.randn(2, _TOKENS, width if isinstance(width, int) else _WIDTH), *_patches(config)]
 
 
 def _mask(config: Any, plain: Mapping[str, Tensor]) -> list[Tensor]:
@@ -178,5 +241,10 @@ _BESIDE: dict[str, Callable[[Any, Mapping[str, Tensor]], list[Tensor]]] = {
     "attention_mask": _mask,
     "padding_mask": _mask,
     "bbox": _boxes,
+    "grid_thw": _grid,
+    "image_grid_thw": _grid,
+    "image_sizes": _sizes,
     "past_observed_mask": _observed,
 }
+_OF_IMAGES = ("image_sizes",)  # what belongs to the pixels; with grids nothing is exported
+_PLACES, _TOKEN = ("image_token_id", "image_token_index"), ("token_id", "token_index")

@@ -26,6 +26,7 @@ from intertwine.zoo.vision import not_found
 
 # Of the choices of sizes the first that has no more parameters than this, else one of at most the second.
 _LARGEST, _MODULES = (4_000_000, 100_000_000), 10_000
+_CLASSES = 3  # heads that are tried
 _IN_BATCHES = (
     2_000_000_000  # bytes of the weights in float64 up to which experts are gathered for every token
 )
@@ -98,8 +99,21 @@ def build_hf(name: str) -> Built:
 
 
 def _built(transformers: Any, family: str, config: Any, largest: int) -> Built:
-    """The model of a config and a call that it takes."""
-    model_class, small = class_of(transformers, config), partial(_assert_small, family, largest)
+    """The model of a config and a call that it takes: of the first class that is built and runs."""
+    refusal: Exception | None = None
+    for model_class in classes_of(transformers, config)[:_CLASSES]:
+        try:
+            return _built_as(model_class, family, config, largest)
+        except _TooLarge:
+            raise
+        except Exception as error:  # of whatever kind: another head may take what this one does not
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
+
+
+def _built_as(model_class: Any, family: str, config: Any, largest: int) -> Built:
+    small = partial(_assert_small, family, largest)
     with torch.device("meta"), bounded(f"hf:{family}", small, _MODULES):
         model_class._from_config(config)
     model = model_class._from_config(config)
@@ -140,7 +154,13 @@ def experts_in_batches(model: nn.Module) -> None:
 
 
 def class_of(transformers: Any, config: Any) -> Any:
-    """The model class with the most telling head; of several (deit, with and without teacher) the first.
+    """The model class with the most telling head."""
+    return classes_of(transformers, config)[0]
+
+
+def classes_of(transformers: Any, config: Any) -> list[Any]:
+    """The model classes of a config, the most telling head first; of several (deit, with and without teacher)
+    the first.
 
     A composite config may be mapped to the class of one of its parts, which does not take the whole.
     """
@@ -152,7 +172,8 @@ def class_of(transformers: Any, config: Any) -> Any:
             f"hf:{config.model_type} is a part of other models and has no model class of its own",
             do="name the model that it is a part of",
         )
-    return next((each for each in first if isinstance(config, each.config_class or object)), first[0])
+    taking = [each for each in dict.fromkeys(first) if isinstance(config, each.config_class or object)]
+    return taking or first[:1]
 
 
 def all_types() -> list[str]:

@@ -10,8 +10,9 @@ kinds, one of each kind is kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from intertwine.errors import InputError
@@ -118,17 +119,19 @@ _KINDS: tuple[tuple[str, str], ...] = (
     ("image", r"(^|_)(image|img)_size$"),
     ("depth", r"(^|_)(n_|num_)?(\w*_)?(layers?|depths?)$"),
     ("width", r"(hidden_sizes?|d_model|n_embd|embd|embedding_size|(^|_)dims?|intermediate_size|d_ff|n_inner"
-              r"|d_inner|ffn_size|_channels|_rank|projection_size|num_groups)$"),
+              r"|d_inner|ffn_size|_channels|_rank|projection_size|_groups)$"),
 )  # fmt: skip
 _OF_KIND = {
     "head": 8,
     "heads": 4,
     "experts": _EXPERTS,
     "depth": _LAYERS,
+    "vocabulary": _VOCABULARY,
     "width": 32,
     "chosen": 2,
     "alone": 1,
 }
+_FACTOR = r"^(width|depth)_(coefficient|multiplier)$"  # of widths or numbers of layers that are listed
 _UNSAID = ("num_key_value_heads", "head_dim")  # None in configs whose models take no None
 
 
@@ -186,13 +189,17 @@ def _by_table(
         found |= {name: _SMALL[name] for name in _UNSAID if name in values}
         others = {n: _OF_KIND[k] for n in values if n not in found and (k := _kind(n)) in _OF_KIND}
         found |= {n: size for n, size in others.items() if type(values[n]) is int and values[n] > size}
-        found |= {n: size for n, size in others.items() if say_all and values[n] is None}
+        unsaid = others | {n: size for n, size in _SMALL.items() if n in values}
+        found |= {n: size for n, size in unsaid.items() if say_all and values[n] is None}
         if say_all and values.get("layer_types", "") is None:
             found["layer_types"] = ["full_attention"] * found.get("num_hidden_layers", _LAYERS)
-        heads = found.get("num_attention_heads")
-        if heads and values.get("num_key_value_heads") == values["num_attention_heads"]:
-            found["num_key_value_heads"] = heads
-    found |= _one_of_each_kind(values)
+    found |= {
+        n: 0.25 for n, v in values.items() if re.search(_FACTOR, n) and isinstance(v, float) and v > 0.25
+    }
+    heads, latent = found.get("num_attention_heads"), "kv_lora_rank" in values  # of which keys are made
+    if heads and (by_kind or latent) and values.get("num_key_value_heads") == values["num_attention_heads"]:
+        found["num_key_value_heads"] = heads
+    found |= _one_of_each_kind(values) | _tokens(values, found) | _rotary_sections(values, found)
     if isinstance(values.get("patch_size"), int) and values["patch_size"] >= 8:
         found["patch_size"] = _PATCH
     for name, inner in _nested(default):
@@ -200,7 +207,7 @@ def _by_table(
             inner = transformers.CONFIG_MAPPING["resnet"]()
             found[name] = type(inner)(**_by_table(transformers, inner, by_kind, say_all))
         else:
-            found[name] = {**_by_table(transformers, inner, by_kind, say_all), "model_type": inner.model_type}
+            found[name] = _part(inner, _by_table(transformers, inner, by_kind, say_all))
     found |= {name: False for name in ("use_cache", "use_pretrained_backbone") if name in values}
     return found | _FAMILIES.get(default.model_type, {})
 
@@ -217,11 +224,49 @@ def _divided(divisor: int, default: Any) -> dict[str, Any]:
             found[name] = [_smaller(_kind(name), each, divisor) for each in value]
         elif isinstance(value, list) and len(value) in depths:
             found[name] = value[:_LAYERS]
-    found |= _one_of_each_kind(values)
+    found |= _one_of_each_kind(values) | _tokens(values, ())
     for name, inner in _nested(default):
-        found[name] = {**_divided(divisor, inner), "model_type": inner.model_type}
+        found[name] = _part(inner, _divided(divisor, inner))
     found |= {name: False for name in ("use_cache", "use_pretrained_backbone") if name in values}
     return {name: value for name, value in found.items() if value != values.get(name)}
+
+
+def _part(inner: Any, small: Mapping[str, Any]) -> dict[str, Any]:
+    """What the whole says of its part, made small; it asks for no more stages than there are layers."""
+    usual = type(inner)().to_dict()
+    said = {n: v for n, v in inner.to_dict().items() if v != usual.get(n) and not hasattr(v, "items")}
+    made = {**said, **small, "model_type": inner.model_type}
+    stages = said.get("out_indices")
+    depth = next((n for n in _SHORT["layers"] if type(usual.get(n)) is int), None)
+    if depth is not None and isinstance(stages, list | tuple) and max(stages) > made[depth]:
+        count = len(stages)
+        made |= {depth: max(count, _LAYERS), "out_indices": list(range(1, count + 1))}
+        made |= {"out_features": [f"stage{k}" for k in range(1, count + 1)]}
+    return made
+
+
+def _rotary_sections(values: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections of rotary turns (time, height, width) in the proportion that the head has shrunk by.
+
+    >>> turns = {"mrope_section": [8, 12, 12], "partial_rotary_factor": 0.5}
+    >>> _rotary_sections({"rope_parameters": turns}, {"head_dim": 32})["rope_parameters"]["mrope_section"]
+    [2, 3, 3]
+    """
+    turns = values.get("rope_parameters")
+    sections = turns.get("mrope_section") if isinstance(turns, Mapping) else None
+    heads = found.get("num_attention_heads")
+    head = found.get("head_dim") or (found["hidden_size"] // heads if heads else 0)
+    if not sections or not head:
+        return {}
+    pairs = head * (turns.get("partial_rotary_factor") or 1) / 2
+    ends = [round(pairs * sum(sections[:k]) / sum(sections)) for k in range(len(sections) + 1)]
+    return {"rope_parameters": {**turns, "mrope_section": [b - a for a, b in pairwise(ends)]}}
+
+
+def _tokens(values: Mapping[str, Any], known: Collection[str]) -> dict[str, int]:
+    """Ids beyond the small vocabulary, from its end down, each another one."""
+    large = [n for n, v in values.items() if _kind(n) == "token" and type(v) is int and v >= _VOCABULARY]
+    return {name: _VOCABULARY - 1 - k for k, name in enumerate(n for n in large if n not in known)}
 
 
 def _one_of_each_kind(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,7 +303,7 @@ def _with(sizes: Mapping[str, int], values: Mapping[str, Any]) -> dict[str, Any]
 def _smaller(kind: str, value: int, divisor: int) -> int:
     if kind in ("width", "heads"):
         return value // divisor if value % divisor == 0 else max(1, min(value, round(value / divisor)))
-    most = {"vocabulary": _VOCABULARY, "token": _VOCABULARY - 1, "depth": _LAYERS, "experts": _EXPERTS}
+    most = {"vocabulary": _VOCABULARY, "depth": _LAYERS, "experts": _EXPERTS}
     most |= {"chosen": _OF_KIND["chosen"], "alone": _OF_KIND["alone"]} | (
         {"image": _IMAGE} if divisor > 1 else {}
     )

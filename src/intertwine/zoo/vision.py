@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,9 @@ def timm_source(spec: str, wanted: Wanted) -> Source:
         raise not_found("timm", name, timm.list_pretrained(f"{bare}*"))
     trained = bool(tag) or wanted.pretrained
     kwargs: dict[str, Any] = {} if wanted.classes is None else {"num_classes": wanted.classes}
+    log = logging.getLogger("huggingface_hub")  # which reports every try to reach the hub
+    level = log.level
+    log.setLevel(logging.ERROR)
     try:
         model = timm.create_model(name, pretrained=trained, **kwargs)
     except Exception as error:
@@ -154,6 +158,8 @@ def timm_source(spec: str, wanted: Wanted) -> Source:
         if kwargs:
             raise InputError(f"timm cannot build {name!r} with {wanted.classes} classes") from error
         raise ModelError(f"timm cannot build {name!r}: {error}") from error
+    finally:
+        log.setLevel(level)
     config = timm.data.resolve_model_data_config(model)
     shape = tuple(config["input_size"])
     known = statistics_text(config.get("mean"), config.get("std"))

@@ -1,0 +1,211 @@
+"""Whole numbers that name channels (the places of the largest scores), and rows in the order of such numbers.
+
+Experts are computed in one of two ways. Their matrices are looked up by the chosen places; or rows are sorted
+by their expert, multiplied group by group, and put back. Both are followed from op to op:
+
+    places   numbers that name channels: they look up, gather, fill and mark them (`Rule.points`)
+    rows     dimension 0 is in the order R by which the places were sorted: what is done to each row alone
+             keeps that, and rows that are put back, or added up, are as they were before
+    back     where each row is in R
+    sizes    how often each channel is named, and bounds, the sums of these: of rows in R, the groups
+
+An op that is none of these sees which numbers they are, or in which order rows come: then the channels stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves
+
+from intertwine.ir.ledger import Ids
+from intertwine.rules.registry import Rule, facts
+from intertwine.rules.tails import op_of
+
+SORTS = frozenset("sort.default sort.stable argsort.default argsort.stable".split())
+SLICES = frozenset("slice.Tensor select.int unsqueeze.default squeeze.dim".split())  # with dim as argument 1
+SPLITS = frozenset("split.Tensor split_with_sizes.default".split())  # as argument 2
+VIEWS = frozenset("view.default _unsafe_view.default reshape.default".split())
+SIZES_ONLY = frozenset("empty_like.default new_empty.default _assert_tensor_metadata.default".split())
+GROUPED = frozenset("_grouped_mm.default transformers.grouped_mm_fallback.default".split())
+EXACT = (torch.int32, torch.int64, torch.float32, torch.float64)  # every number of a channel is one of these
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """labels: of the channels that are named. source: the value that names them, before it was sorted; order:
+    the node that sorted it, if dimension 0 is in its order; alone: these are the numbers of the rows."""
+
+    kind: str
+    labels: Ids
+    source: fx.Node
+    order: fx.Node | None = None
+    alone: bool = False
+
+
+class Names:
+    """What the values of one graph name, node by node."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[fx.Node, int | None], Named] = {}
+
+    def name(self, node: fx.Node, labels: Ids) -> None:
+        """The result of a node, or the second of two, names channels."""
+        alone = isinstance(node.meta["val"], torch.Tensor)
+        self._of[node, None if alone else 1] = Named("places", labels, node)
+
+    def of(self, node: Any) -> Named | None:
+        """What a value names."""
+        return self._of.get((node, None)) if isinstance(node, fx.Node) else None
+
+    def pick(self, node: fx.Node) -> None:
+        """`getitem`: one of several results."""
+        source, place = node.args
+        found = self._of.get((source, place)) or self._of.get((source, None))  # type: ignore[arg-type]
+        if found is not None:
+            self._of[node, None] = replace(found, source=node) if found.source is source else found
+
+    def enter(self, node: fx.Node) -> tuple[Ids | None, list[Ids]]:
+        """(the labels that the index of this op names, labels that stay because of what it does)."""
+        named = [found for n in node.all_input_nodes if (found := self.of(n)) is not None]
+        if not named or op_of(node) in SIZES_ONLY or facts(node).sizes_only:
+            return None, []
+        step = self._indexed(node, facts(node)) or self._sorted(node) or self._handed_on(node, facts(node))
+        if step is None:
+            return None, [found.labels for found in named]
+        for result, made in step[1].items():
+            self._of[node, result] = made
+        return step[0], []
+
+    def _indexed(self, node: fx.Node, about: Rule) -> tuple[Ids | None, dict[int | None, Named]] | None:
+        """Lookups by an index, and products by groups."""
+        if op_of(node) in GROUPED:
+            bounds = self.of(node.args[2] if len(node.args) > 2 else node.kwargs.get("offs"))
+            rows = self.of(node.args[0])
+            if (
+                rows is None or bounds is None or (rows.kind, bounds.kind) != ("rows", "bounds")
+                or rows.source is not bounds.source or len(node.all_input_nodes) != 3 or self.of(node.args[1])
+            ):  # fmt: skip
+                return None
+            return bounds.labels, {None: rows}
+        if about.points is None or about.points >= len(node.args):
+            return None
+        pointer = node.args[about.points]
+        chosen = [n for n in (pointer if isinstance(pointer, (list, tuple)) else [pointer]) if n is not None]
+        index = self.of(chosen[0]) if len(chosen) == 1 else None
+        others = [a for k, a in enumerate(node.args) if k != about.points]
+        tagged = [found for n in _nodes((others, node.kwargs)) if (found := self.of(n)) is not None]
+        if index is None:
+            return None
+        if index.kind == "places" and not tagged:
+            rows = replace(index, kind="rows") if index.order is not None else None
+            if rows is not None and not self._first(node, about):
+                return None
+            return index.labels, {} if rows is None else {None: rows}
+        if not self._first(node, about):
+            return None
+        if index.kind == "rows" and not tagged:
+            return None, {None: replace(index, alone=False)}
+        given = self.of(node.args[0])
+        if given is None or len(tagged) > 1:
+            return None
+        if index.kind == "rows" and index.alone and given.kind == "places" and given.order is None:
+            alike = given.source is index.source
+            return (None, {None: replace(given, order=index.order)}) if alike else None
+        back = index.kind == "back" and given.kind == "rows" and given.order is index.order
+        return (None, {}) if back else None
+
+    def _first(self, node: fx.Node, about: Rule) -> bool:
+        """Whether slices of dimension 0 are taken, one for each row."""
+        if not about.picks:
+            return about.looks_up
+        given = node.args[1]
+        return given == 0 if isinstance(given, int) else isinstance(given, (list, tuple)) and len(given) == 1
+
+    def _sorted(self, node: fx.Node) -> tuple[Ids | None, dict[int | None, Named]] | None:
+        """What sorts and counts."""
+        op, first = op_of(node), self.of(node.args[0]) if node.args else None
+        rest = [*node.args[1:], *(v for k, v in node.kwargs.items() if k != "stable")]
+        upwards = op in SORTS and _rank(node.args[0]) == 1 and not any(a is True for a in rest)
+        if first is not None and upwards:
+            several = op.startswith("sort")
+            if first.kind == "places" and first.order is None:
+                rows = Named("rows", first.labels, first.source, node, alone=True)
+                return None, {0: replace(first, order=node), 1: rows} if several else {None: rows}
+            if first.kind == "rows" and first.alone:
+                back = replace(first, kind="back", alone=False)
+                return None, {1: back, 0: replace(back, kind="unused")} if several else {None: back}
+        if op == "index_put.default" and first is None and len(node.args) == 3:
+            (given, *more), value = node.args[1], node.args[2]  # type: ignore[misc]
+            rows = self.of(given)
+            if more or rows is None or rows.kind != "rows" or not rows.alone:
+                return None
+            if isinstance(value, fx.Node) and op_of(value) == "arange.default" and len(value.args) == 1:
+                # The number of every row where it came from.
+                return None, {None: replace(rows, kind="back", alone=False)}
+            put = self.of(value)
+            return (None, {}) if put and put.kind == "rows" and put.order is rows.order else None
+        if op == "index_add.default" and first is None and node.args[1] == 0:
+            rows, put = self.of(node.args[2]), self.of(node.args[3])
+            alike = rows and put and rows.kind == put.kind == "rows" and rows.order is put.order
+            return (None, {}) if alike else None
+        if first is not None and op == "histc.default" and first.kind == "places":
+            n = len(first.labels)
+            return (None, {None: replace(first, kind="sizes", order=None)}) if rest == [n, 0, n - 1] else None
+        if first is not None and op == "cumsum.default" and first.kind == "sizes":
+            return None, {None: replace(first, kind="bounds")}
+        return None
+
+    def _handed_on(self, node: fx.Node, about: Rule) -> tuple[Ids | None, dict[int | None, Named]] | None:
+        """Copies, and what is done to every row alone."""
+        inputs = [n for n in node.all_input_nodes if self.of(n) is not None]
+        first = self.of(inputs[0])
+        if first is None or (first.kind != "rows" and not _exact(node)):
+            return None
+        if first.kind != "rows" and first.order is None and about.carries and not about.fills:
+            if len(inputs) > 1 or (first.kind != "places" and not about.same):
+                return None
+            return None, {None: first if about.same else replace(first, source=node)}
+        if about.same:
+            return None, {None: first if _exact(node) else replace(first, alone=False)}
+        orders = {(found.kind, found.order) for n in inputs if (found := self.of(n)) is not None}
+        if orders != {("rows", first.order)} or not self._row_by_row(node, inputs, about):
+            return None
+        return None, {None: replace(first, alone=False)}
+
+    def _row_by_row(self, node: fx.Node, rows: list[fx.Node], about: Rule) -> bool:
+        op, args = op_of(node), node.args
+        rank, shape = _rank(args[0]), _shape(node)
+        if about.family == "pointwise":
+            # What has no rows of its own meets every row alike.
+            others = [n for n in node.all_input_nodes if n not in rows]
+            alike = all(_rank(n) < len(shape) or _shape(n)[0] == 1 for n in others)
+            return alike and all(_rank(n) == len(shape) and _shape(n)[0] == shape[0] for n in rows)
+        if op in SLICES and len(args) > 1:
+            return args[1] % (rank + (op == "unsqueeze.default")) != 0  # type: ignore[operator]
+        if op in SPLITS:
+            return len(args) > 2 and args[2] % rank != 0  # type: ignore[operator]
+        if op in VIEWS:
+            return shape[:1] == _shape(args[0])[:1]
+        return op == "linear.default" and rank > 1 and rows == [args[0]]
+
+
+def _nodes(tree: Any) -> list[fx.Node]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, fx.Node)]
+
+
+def _shape(node: Any) -> tuple[int, ...]:
+    return tuple(getattr(node.meta.get("val"), "shape", ())) if isinstance(node, fx.Node) else ()
+
+
+def _rank(node: Any) -> int:
+    return len(_shape(node))
+
+
+def _exact(node: fx.Node) -> bool:
+    """Whether the results can hold whole numbers as they are."""
+    tensors = [v for v in tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor)]
+    return all(v.dtype in EXACT for v in tensors)
