@@ -1,8 +1,9 @@
 """Inputs that need no data: tokens that the model writes itself, random tokens, pictures with a 1/f spectrum.
 
 A causal language model that is sampled from, token after token, writes text of the kind that it was trained
-on. Other tokens are drawn evenly from the rows of the embedding that looks them up. Pictures have Gaussian
-Fourier coefficients of size 1 / frequency, as photographs have; other real inputs are Gaussian.
+on. Other tokens are drawn evenly from the rows of the embedding that looks them up, between the tokens that
+all rows of the example begin and end with (as encoders are trained: much of attention goes there). Pictures
+have Gaussian Fourier coefficients of size 1 / frequency, as photographs have; other real inputs are Gaussian.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def random_inputs(
             made = _pictures(shape, generator) if x.dim() == 4 else torch.randn(shape, generator=generator)
             return made.to(x)
         if vocabulary.get(id(x)):
-            return torch.randint(0, vocabulary[id(x)], shape, generator=generator).to(x)
+            return _framed(torch.randint(0, vocabulary[id(x)], shape, generator=generator).to(x), x)
         return x[:1].expand(shape).contiguous()
 
     made = [draw(x) for x in values]
@@ -66,6 +67,16 @@ def random_inputs(
         )
     count = len(example.args)
     return tuple(made[:count]), dict(zip(example.kwargs, made[count:], strict=True))
+
+
+def _framed(tokens: Tensor, example: Tensor) -> Tensor:
+    """Tokens with the first and the last of the example, where its rows share them and are not all alike."""
+    alike = (example == example[:1]).all(0)
+    if example.dim() == 2 and len(example) > 1 and not bool(alike.all()):
+        for end in (0, -1):
+            if alike[end]:
+                tokens[:, end] = example[0, end]
+    return tokens
 
 
 def _vocabularies(symmetry: Symmetry) -> list[int]:
