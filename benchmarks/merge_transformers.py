@@ -48,7 +48,7 @@ from intertwine.symmetry import Symmetry
 
 MEASURED = Path(__file__).resolve().parents[1] / "docs" / "measured" / "merge_transformers.json"
 CHARACTERS, HELD, WINDOW = 32_768, 25_600, 64
-SENTENCES, LONGEST, FRAMED = 300, 64, 32
+SENTENCES, LONGEST, FRAMED = 300, 64, 64
 METHODS = (
     "all kinds", "all kinds, no data", "all kinds, tables kept", "uniform", "channels", "heads", "rank",
     "stream", "slicing", "magnitude", "moments, no data",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from intertwine.zoo import Source
 
 _SHIPPED = "shipped:"
-_FRAMED = 32  # tokens of an example that stands between a start and an end token
+_FRAMED = 64  # tokens of an example that stands between a start and an end token
 
 
 def parse_device(text: str) -> torch.device:
