@@ -48,7 +48,7 @@ from intertwine.symmetry import Symmetry
 
 MEASURED = Path(__file__).resolve().parents[1] / "docs" / "measured" / "merge_transformers.json"
 CHARACTERS, HELD, WINDOW = 32_768, 25_600, 64
-SENTENCES, LONGEST = 300, 64
+SENTENCES, LONGEST, FRAMED = 300, 64, 64
 METHODS = (
     "all kinds", "all kinds, no data", "all kinds, tables kept", "uniform", "channels", "heads", "rank",
     "stream", "slicing", "magnitude", "moments, no data",
@@ -297,8 +297,9 @@ def encoder(data: Path) -> Subject:
         ranks = spearmanr(*((e @ e.T)[upper[0], upper[1]].numpy() for e in (whole, found)))[0]
         return {"cosine": round(float((whole * found).sum(1).mean()), 5), "rank": round(float(ranks), 5)}
 
-    full = {k: v[:2] for k, v in train.items()}
-    full["attention_mask"] = torch.ones_like(full["attention_mask"])
+    ids = torch.randint(0, model.config.vocab_size, (2, FRAMED), generator=torch.Generator().manual_seed(0))
+    ids[:, 0], ids[:, -1] = tokenizer.cls_token_id, tokenizer.sep_token_id
+    full = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     return Subject("minilm", model, ((), full), [train], closeness, (0.922, 0.844, 0.766))
 
 

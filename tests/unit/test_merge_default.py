@@ -121,3 +121,13 @@ def test_a_cheap_step_behind_a_dear_one_pays_for_both() -> None:
     np.testing.assert_allclose(hull[6:0:-1], [0, 3.5 / 3, 7 / 3, 3.5, 6.0, 9.0])
     convex = AxisPlan("b", 6, merges, False, (), True, (), (0.0, 1.0, 3.0, 6.0, 10.0))
     np.testing.assert_allclose(Together((convex,)).hull()[6:0:-1], [0, 0, 1, 3, 6, 10])
+
+
+def test_random_tokens_stand_between_those_that_the_example_begins_and_ends_with() -> None:
+    net = nn.Sequential(nn.Embedding(50, 4), nn.Linear(4, 2))
+    framed = torch.tensor([[7, 1, 2, 9], [7, 3, 4, 9]])
+    for example, ends in ((framed, (7, 9)), (framed[:1], None), (framed[:1].expand(2, 4), None)):
+        (tokens,), _ = random_inputs(net, trace(net, example, prove=False), rows=30)
+        found = (set(tokens[:, 0].tolist()), set(tokens[:, -1].tolist()))
+        assert (found == ({ends[0]}, {ends[1]})) if ends else min(map(len, found)) > 5
+        assert len(set(tokens[:, 1].tolist())) > 5

@@ -9,7 +9,7 @@ from intertwine.cli.merge_options import add_goal, add_results, add_ways, in_wor
 from intertwine.errors import InputError
 from intertwine.terminal.arguments import add_data_arguments, add_model_arguments
 from intertwine.terminal.declare import Subparsers, json, verb
-from intertwine.terminal.loading import finetuning, load_dataset, load_model, load_train_split
+from intertwine.terminal.loading import finetuning, framed, load_dataset, load_model, load_train_split
 from intertwine.terminal.output import say, write_text
 from intertwine.terminal.registered import registered
 from intertwine.terminal.showing import bar, show
@@ -41,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     _assert_sensible(args)
     source, train = load_model(args), finetuning(args)
+    source = framed(source) if args.data is None and args.method in _MEASURES else source
     if args.out:
         assert_savable(source)
     call = (source.example, source.kwargs)

@@ -1,8 +1,9 @@
 """Inputs that need no data: tokens that the model writes itself, random tokens, pictures with a 1/f spectrum.
 
 A causal language model that is sampled from, token after token, writes text of the kind that it was trained
-on. Other tokens are drawn evenly from the rows of the embedding that looks them up. Pictures have Gaussian
-Fourier coefficients of size 1 / frequency, as photographs have; other real inputs are Gaussian.
+on. Other tokens are drawn evenly from the rows of the embedding that looks them up, between the tokens that
+all rows of the example begin and end with (as encoders are trained: much of attention goes there). Pictures
+have Gaussian Fourier coefficients of size 1 / frequency, as photographs have; other real inputs are Gaussian.
 """
 
 from __future__ import annotations

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from intertwine import numbers
-from intertwine.errors import InputError, NotFound
+from intertwine.errors import InputError, IntertwineError, NotFound
 from intertwine.foreign import user_code
 from intertwine.text import first_line, quoted
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from intertwine.zoo import Source
 
 _SHIPPED = "shipped:"
+_FRAMED = 64  # tokens of an example that stands between a start and an end token
 
 
 def parse_device(text: str) -> torch.device:
@@ -42,7 +45,6 @@ def load_model(args: argparse.Namespace, *, weights: str | None = None) -> Sourc
 
     What belongs to its weights (normalisation, size, tokenizer) is left in `args.prepare` for `load_dataset`.
     """
-    from dataclasses import replace
 
     import torch
 
@@ -70,6 +72,25 @@ def load_model(args: argparse.Namespace, *, weights: str | None = None) -> Sourc
     with user_code(f"{args.model}: to({args.device})"):
         model = source.model.to(device)
     return replace(source, model=model, example=example, kwargs=kwargs)
+
+
+def framed(source: Source) -> Source:
+    """The source with tokens as an encoder is given them: between its start and its end token."""
+    import torch
+
+    from intertwine.data.tokens import find_vocabulary
+
+    ids, words = source.example[0] if len(source.example) == 1 else None, None
+    if source.prepare.objective in ("masked", "embedding") and source.prepare.tokenizer and not source.kwargs:
+        with suppress(IntertwineError):  # a tokenizer that cannot be read is not needed either
+            words = find_vocabulary(source.prepare.tokenizer, [])
+    if words is None or None in (words.start, words.end) or ids is None or ids.dim() != 2:
+        return source
+    length = min(_FRAMED, source.prepare.context or _FRAMED)
+    some = torch.randint(0, ids.numel(), (2, length), generator=torch.Generator().manual_seed(0))
+    drawn = ids.flatten()[some.to(ids.device)]
+    drawn[:, 0], drawn[:, -1] = words.start, words.end
+    return replace(source, example=(drawn,))
 
 
 def _input_of_data(args: argparse.Namespace, source: Source) -> str | None:
