@@ -370,3 +370,12 @@ def test_seed_interval_resamples_networks():
     assert interval.low < interval.value < interval.high
     with pytest.raises(InputError, match="square"):
         seed_interval(np.ones((2, 3)))
+
+
+def test_intervals_that_need_too_much_memory_are_left_out() -> None:
+    net, x = nn.Linear(3, 40), torch.randn(64, 3)
+    whole = compare(net, net, x, "cka", memory=10**9)
+    small = compare(net, net, x, "cka", memory=8 * 40 * 40)
+    assert whole.intervals["cka"] and not small.intervals["cka"]
+    assert any("no intervals" in note for note in small.notes)
+    assert (whole.values["cka"] == small.values["cka"]).all()
