@@ -84,7 +84,7 @@ def framed(source: Source) -> Source:
     if source.prepare.objective in ("masked", "embedding") and source.prepare.tokenizer and not source.kwargs:
         with suppress(IntertwineError):  # a tokenizer that cannot be read is not needed either
             words = find_vocabulary(source.prepare.tokenizer, [])
-    if words is None or None in (words.start, words.end) or ids is None or ids.dim() != 2:
+    if words is None or words.start is None or words.end is None or ids is None or ids.dim() != 2:
         return source
     length = min(_FRAMED, source.prepare.context or _FRAMED)
     some = torch.randint(0, ids.numel(), (2, length), generator=torch.Generator().manual_seed(0))
