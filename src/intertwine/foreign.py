@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from threading import Lock
 from typing import Any
 
 from intertwine.errors import ModelError
@@ -20,6 +21,8 @@ from intertwine.text import first_line
 
 USER_MODULE = "intertwine_user_"  # how the modules of `file.py:factory` are named
 _SAFE_PATH = "PYTHONSAFEPATH"
+_counting = Lock()
+_starting, _safe_before = 0, os.environ.get(_SAFE_PATH)  # who starts workers; what was set before
 # What a signal raises. A class of the user's own that derives from KeyboardInterrupt is an error.
 SIGNALLED = (KeyboardInterrupt, Terminated, HungUp)
 
@@ -113,14 +116,21 @@ def safe_workers() -> Iterator[None]:
     Without it a file multiprocessing.py or numpy.py that lies there would run in every worker, because Python
     puts the working directory first for -c and -m, which is how pools start theirs.
     """
-    before = os.environ.get(_SAFE_PATH)
-    os.environ[_SAFE_PATH] = "1"
+    global _starting, _safe_before
+    with _counting:
+        if not _starting:
+            _safe_before = os.environ.get(_SAFE_PATH)
+        _starting += 1
+        os.environ[_SAFE_PATH] = "1"
     try:
         yield
     finally:
-        os.environ.pop(_SAFE_PATH, None)
-        if before is not None:
-            os.environ[_SAFE_PATH] = before
+        with _counting:
+            _starting -= 1
+            if not _starting:  # another thread may still start workers
+                os.environ.pop(_SAFE_PATH, None)
+                if _safe_before is not None:
+                    os.environ[_SAFE_PATH] = _safe_before
 
 
 def _strictness() -> tuple[bool, bool]:

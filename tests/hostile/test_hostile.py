@@ -130,6 +130,15 @@ def test_the_payloads_would_be_seen(tmp_path: Path) -> None:
     assert sorted(path.name for path in payloads.ran.iterdir()) == ["code", "pickle"]
 
 
+def test_two_threads_that_start_workers_leave_nothing_behind() -> None:
+    first, second = safe_workers(), safe_workers()
+    first.__enter__(), second.__enter__()
+    first.__exit__(None, None, None)
+    assert os.environ["PYTHONSAFEPATH"] == "1"  # the second still starts some
+    second.__exit__(None, None, None)
+    assert "PYTHONSAFEPATH" not in os.environ
+
+
 def test_workers_import_nothing_from_the_working_directory(tmp_path: Path) -> None:
     """Python looks there first for -c and -m, which is how pools start their processes."""
     (tmp_path / "json.py").write_text("raise SystemExit(7)")

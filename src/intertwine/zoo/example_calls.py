@@ -128,9 +128,8 @@ def _ids(config: Any) -> list[Tensor]:
     text = _part(config, "text_config")
     size = int(getattr(text, "vocab_size", None) or _VOCABULARY)
     special = [v for part in (config, text) for n, v in part.to_dict().items() if n.endswith(_TOKEN)]
-    plain = torch.ones(size, dtype=torch.bool)
-    plain[[*range(3), *(v for v in special if type(v) is int and 0 <= v < size)]] = False
-    choice = plain.nonzero()[:, 0]
+    taken = {*range(3), *(v for v in special if type(v) is int)}
+    choice = torch.tensor([token for token in range(size) if token not in taken])
     return [choice[torch.randint(len(choice), (2, _TOKENS))]]
 
 

@@ -71,12 +71,22 @@ def run_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look the module up by name
     try:
-        with importable(path.parent), user_code(f"running {path} failed"):
+        with importable(path.parent), user_code(f"running {path} failed"), _nothing_written():
             spec.loader.exec_module(module)
     except ModelError:
         sys.modules.pop(name, None)
         raise
     return module
+
+
+@contextmanager
+def _nothing_written() -> Iterator[None]:
+    """No folder __pycache__ beside the user's files."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
 
 
 @contextmanager
