@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-SECONDS = 1.0  # all cases of a test together, with what is set up for it
+SECONDS = 0.6  # all cases of a test together, with what is set up for it
 
 
 def slow_tests(lines: list[str]) -> list[str]:

@@ -56,6 +56,7 @@ def test_the_rule_holds_on_the_real_op(op: str) -> None:
     assert verdict.control >= 1e-4, "the control should have failed"
 
 
+@pytest.mark.slow  # the verdicts of the test above, paid for where that does not run
 @pytest.mark.parametrize("op", sorted(EXAMPLES))
 def test_no_other_symmetry_goes_missing(op: str) -> None:
     """What holds in the example and is not claimed is on the list above: not wrong, but worth knowing."""
