@@ -166,7 +166,8 @@ def _remember() -> None:
     layers = [kind for kind in vars(torch.nn).values() if isinstance(kind, type)]
     for owner in (*owners, *layers):
         name = f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
-        _as_they_were[name] = (owner, dict(vars(owner)))
+        held = {key: value for key, value in vars(owner).items() if key != "_"}  # what a prompt printed last
+        _as_they_were[name] = (owner, held)
 
 
 def replaced() -> list[str]:
