@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import fmean, stdev
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from intertwine.pages.page import Page
@@ -72,12 +73,14 @@ def _spread(groups: Mapping[str, list[float]]) -> Figure:
 
     shown = list(groups.items())[:_MOST]
     rows = -(-len(shown) // _COLUMNS)
-    titles = [name for name, _ in shown]
+    # a column of a telephone takes ten letters
+    titles = ["<br>".join(wrap(name.replace("_", " "), 10, break_long_words=False)) for name, _ in shown]
     columns = min(_COLUMNS, len(shown))
-    figure = make_subplots(rows, columns, subplot_titles=titles, vertical_spacing=0.18 / rows)
+    figure = make_subplots(rows, columns, subplot_titles=titles, vertical_spacing=0.3 / rows)
     for k, (name, values) in enumerate(shown):
         place = {"row": k // _COLUMNS + 1, "col": k % _COLUMNS + 1}
         points = {"boxpoints": "all", "jitter": 0.4, "marker_color": "#2f6fde"}
         figure.add_box(y=values, name="", hovertext=name, **points, **place)
-    figure.update_layout(**{**_FRAME, "height": 90 + 250 * rows}, showlegend=False)
+    figure.update_layout(**{**_FRAME, "height": 90 + 290 * rows}, showlegend=False)
+    figure.update_annotations(font_size=12)
     return figure
