@@ -16,6 +16,13 @@ from intertwine.graph.alike import same_program
 from intertwine.zoo import resolve
 
 
+class Own(list[Any]):
+    """A list with attributes."""
+
+    all: list[Any]
+    number: int
+
+
 class Net(nn.Module):
     """Everything that a forward can read; `change` sets one thing otherwise."""
 
@@ -26,7 +33,10 @@ class Net(nn.Module):
         self.register_buffer("index", torch.arange(4))
         self.register_buffer("scale", torch.ones(4), persistent=False)
         self._slope = 0.1
-        self.settings: dict[str, Any] = {"shift": [0.0, 1.0], "act": F.relu}
+        self.settings: dict[str, Any] = {"shift": [0.0, 1.0], "act": F.relu, "own": Own([1])}
+        self.ring = [Own() for _ in range(40)]
+        for each in self.ring:  # everybody knows everybody
+            each.all, each.number = self.ring, 7
         self.kept = [self.second]
         self.constant = torch.ones(4)
         change(self)
@@ -39,6 +49,9 @@ class Net(nn.Module):
 CHANGES: dict[str, Callable[[Net], Any]] = {
     "a private number": lambda net: setattr(net, "_slope", 0.3),
     "a setting in a list in a dict": lambda net: net.settings["shift"].__setitem__(0, 1.0),
+    "the sign of a zero": lambda net: net.settings["shift"].__setitem__(0, -0.0),
+    "an attribute of a list": lambda net: setattr(net.settings["own"], "scale", 2.0),
+    "an object in a ring": lambda net: setattr(net.ring[7], "number", 8),
     "a function": lambda net: net.settings.__setitem__("act", F.gelu),
     "a buffer that is not saved": lambda net: net.scale.mul_(2),
     "a buffer of whole numbers": lambda net: setattr(net, "index", torch.tensor([1, 0, 2, 3])),

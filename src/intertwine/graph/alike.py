@@ -26,7 +26,6 @@ _HOOKS = (
     "_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs",
     "_forward_hooks_always_called",
 )  # fmt: skip
-_DEPTH = 8  # of settings inside settings
 _HEAP_TYPE = 1 << 9  # CPython's flag of a class that was made by a class statement
 
 
@@ -36,7 +35,10 @@ def same_program(a: nn.Module, b: nn.Module) -> bool:
     >>> same_program(nn.Linear(3, 2), nn.Linear(3, 2)), same_program(nn.LeakyReLU(0.1), nn.LeakyReLU(0.2))
     (True, False)
     """
-    return a is b or _Pair(a, b).alike()
+    try:
+        return a is b or _Pair(a, b).alike()
+    except RecursionError:  # settings inside settings without end
+        return False
 
 
 class _Pair:
@@ -46,6 +48,7 @@ class _Pair:
         self.sides = a, b
         self.named = [dict(m.named_modules(remove_duplicate=False)) for m in self.sides]
         self.partner = {id(m): self.named[1].get(name) for name, m in self.named[0].items()}
+        self.compared: dict[tuple[int, int], tuple[Any, Any]] = {}  # pairs that were begun, and are held
 
     def alike(self) -> bool:
         left, right = self.named
@@ -73,13 +76,20 @@ class _Pair:
         return True
 
     def _same_module(self, x: nn.Module, y: nn.Module) -> bool:
-        return type(x) is type(y) and self._same(_settings(x), _settings(y), 0)
+        return type(x) is type(y) and self._same(_settings(x), _settings(y))
 
-    def _same(self, x: Any, y: Any, depth: int) -> bool:
-        if x is y:
+    def _same(self, x: Any, y: Any) -> bool:
+        """A pair that was begun counts as the same: if it is not, that is found where it was begun."""
+        if x is y or (id(x), id(y)) in self.compared:
             return True
-        if type(x) is not type(y) or depth > _DEPTH:
+        self.compared[id(x), id(y)] = x, y
+        if type(x) is not type(y) or not self._same_content(x, y):
             return False
+        if isinstance(x, (nn.Module, MethodType)) or not hasattr(x, "__dict__"):
+            return True
+        return self._same(vars(x), vars(y))  # what a class of the user's adds to a dict or a list, too
+
+    def _same_content(self, x: Any, y: Any) -> bool:
         if isinstance(x, nn.Module):
             return self.partner.get(id(x)) is y
         if isinstance(x, Tensor):
@@ -87,23 +97,22 @@ class _Pair:
         if isinstance(x, np.ndarray):
             return x.dtype == y.dtype and x.dtype != object and np.array_equal(x, y)
         if isinstance(x, _PLAIN):
-            return bool(x == y) or (x != x and y != y)
+            return repr(x) == repr(y)  # nan is nan, and -0.0 is not 0.0
         if isinstance(x, Mapping):
-            return list(x) == list(y) and all(self._same(x[k], y[k], depth + 1) for k in x)
+            return list(x) == list(y) and all(self._same(x[k], y[k]) for k in x)
         if isinstance(x, (tuple, list)):
-            return len(x) == len(y) and all(self._same(v, w, depth + 1) for v, w in zip(x, y, strict=True))
+            return len(x) == len(y) and all(self._same(v, w) for v, w in zip(x, y, strict=True))
         if isinstance(x, (set, frozenset)):
             return all(isinstance(v, _PLAIN) for v in x) and x == y
         if isinstance(x, MethodType):
-            return x.__func__ is y.__func__ and self._same(x.__self__, y.__self__, depth + 1)
+            return x.__func__ is y.__func__ and self._same(x.__self__, y.__self__)
         if isinstance(x, partial):
-            return self._same((x.func, x.args, x.keywords), (y.func, y.args, y.keywords), depth + 1)
+            return self._same((x.func, x.args, x.keywords), (y.func, y.args, y.keywords))
         if isinstance(x, (FunctionType, BuiltinFunctionType, type)):
             return False
-        plain = all(
+        return all(
             c is object or (c.__flags__ & _HEAP_TYPE and "__slots__" not in vars(c)) for c in type(x).mro()
         )
-        return plain and self._same(vars(x), vars(y), depth + 1)
 
 
 def _settings(module: nn.Module) -> dict[str, Any]:
