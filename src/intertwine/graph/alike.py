@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intertwine.graph.export import named_tensors
+
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, Enum)
 _WEIGHTS = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")  # compared by name
 _NOT_FORWARD = (
@@ -61,7 +63,7 @@ class _Pair:
 
     def _same_tensors(self) -> bool:
         """Weights of the same kinds, tied in the same way; all other registered tensors are equal."""
-        left, right = (_tensors(m) for m in self.sides)
+        left, right = (named_tensors(m) for m in self.sides)
         if list(left) != list(right) or _ties(left) != _ties(right):
             return False
         saved = set(self.sides[0].state_dict(keep_vars=True))
@@ -122,13 +124,6 @@ def _settings(module: nn.Module) -> dict[str, Any]:
     for kind in _HOOKS:
         found[kind] = [(numbers[key], hook) for key, hook in getattr(module, kind).items()]
     return found | {"absent": [k for k, v in module._parameters.items() if v is None]}
-
-
-def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    return {
-        **dict(model.named_parameters(remove_duplicate=False)),
-        **dict(model.named_buffers(remove_duplicate=False)),
-    }
 
 
 def _ties(tensors: Mapping[str, Tensor]) -> list[str]:

@@ -128,10 +128,7 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     alias = _aliases(copied)
     kept = set(copied.state_dict(keep_vars=True))
-    state = {
-        **dict(copied.named_parameters(remove_duplicate=False)),
-        **dict(copied.named_buffers(remove_duplicate=False)),
-    }
+    state = named_tensors(copied)
     weights, constants = {}, {}
     for placeholder, name in names.items():
         tensor = state[name]
@@ -154,6 +151,14 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
         program.graph, program.graph_module, weights, alias, constants, written, given, containers, shapes,
         literals,
     )  # fmt: skip
+
+
+def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by all their names: a tied weight has several."""
+    return {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
 
 
 def _advice(error: BaseException) -> str:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten
 
-from intertwine.graph.export import Traced
+from intertwine.graph.export import Traced, named_tensors
 
 
 class Recorder:
@@ -21,10 +21,7 @@ class Recorder:
 
     def __init__(self, traced: Traced, model: nn.Module) -> None:
         self.traced = traced
-        state = {
-            **dict(model.named_parameters(remove_duplicate=False)),
-            **dict(model.named_buffers(remove_duplicate=False)),
-        }
+        state = named_tensors(model)
         self.fixed: dict[str, Tensor] = {node: state[name].detach() for node, name in traced.weights.items()}
         self.fixed.update(traced.constants)
         self.inputs = [n for n in traced.graph.nodes if n.op == "placeholder" and n.name not in self.fixed]
