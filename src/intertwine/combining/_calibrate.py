@@ -21,8 +21,7 @@ from intertwine.combining._join import last_layer
 from intertwine.combining._lockstep import cut
 from intertwine.data.batches import Batches, arguments
 from intertwine.errors import Unsupported
-from intertwine.graph.export import export
-from intertwine.merging.shrink import named_tensors
+from intertwine.graph.export import export, named_tensors
 
 LEAST, MOST = 0.02, 50.0
 _HALVINGS = 40

@@ -21,9 +21,8 @@ from intertwine.combining._lockstep import cut
 from intertwine.data.batches import arguments
 from intertwine.errors import Unsupported
 from intertwine.graph.example import Example
-from intertwine.graph.export import eval_copy
+from intertwine.graph.export import eval_copy, named_tensors
 from intertwine.merging.folding import Folding, find_folding
-from intertwine.merging.shrink import named_tensors
 from intertwine.symmetry import Symmetry
 from intertwine.symmetry.tracing import proved
 

@@ -21,8 +21,8 @@ from torch import Tensor, fx, nn
 from intertwine.data.batches import arguments
 from intertwine.data.evaluation import logits_of
 from intertwine.errors import InputError, Unsupported
-from intertwine.graph.export import Traced
-from intertwine.merging.shrink import fix_layers, named_tensors, replace_tensors
+from intertwine.graph.export import Traced, named_tensors
+from intertwine.merging.shrink import fix_layers, replace_tensors
 from intertwine.rules import facts
 from intertwine.symmetry import Symmetry
 

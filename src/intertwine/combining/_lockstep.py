@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten
 
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import DataError
-from intertwine.graph.export import Traced
+from intertwine.graph.export import Traced, named_tensors
 
 Leaves = list[Any]
 ROWS = 125  # inputs of a batch: what one op holds beside the cached values
@@ -120,8 +120,5 @@ class Lockstep:
 
 
 def _state(model: nn.Module) -> dict[str, Tensor]:
-    named = {
-        **dict(model.named_parameters(remove_duplicate=False)),
-        **dict(model.named_buffers(remove_duplicate=False)),
-    }
+    named = named_tensors(model)
     return {name: tensor.detach() for name, tensor in named.items()}

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import InputError, Unsupported
+from intertwine.graph.export import named_tensors
 from intertwine.merging.places import find_places
-from intertwine.merging.shrink import fix_layers, named_tensors, replace_tensors
+from intertwine.merging.shrink import fix_layers, replace_tensors
 from intertwine.symmetry import Axis, Symmetry
 
 

@@ -24,11 +24,10 @@ from torch.nn import functional as F
 from intertwine.checks import checked
 from intertwine.errors import Unsupported
 from intertwine.graph.example import Example
-from intertwine.graph.export import check_model, eval_copy, export
+from intertwine.graph.export import check_model, eval_copy, export, named_tensors
 from intertwine.graph.run import raised
 from intertwine.merging.factoring import factored
 from intertwine.merging.rigid import floating
-from intertwine.merging.shrink import named_tensors
 from intertwine.rules.registry import facts
 from intertwine.symmetry import Axis, Symmetry
 from intertwine.symmetry.naming import carries

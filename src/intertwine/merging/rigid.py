@@ -18,12 +18,12 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from intertwine.graph.eager import run_module
 from intertwine.graph.example import Example
-from intertwine.graph.export import eval_copy
+from intertwine.graph.export import eval_copy, named_tensors
 from intertwine.graph.run import raised, run
 from intertwine.merging.combine import fold_parts
 from intertwine.merging.places import find_places, is_large
 from intertwine.merging.plan import AxisPlan, Merge, MergePlan, PlacePlan
-from intertwine.merging.shrink import find_dropped, named_tensors, shrink
+from intertwine.merging.shrink import find_dropped, shrink
 from intertwine.symmetry import Axis, Symmetry
 
 TOLERANCE = 1e-4  # float64; loose because some forwards cast to float32 inside

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from intertwine.checks import checked
 from intertwine.errors import InputError
+from intertwine.graph.export import named_tensors
 from intertwine.merging.combine import fold_parts
 from intertwine.merging.lists import drop_entries, dropped_entries, entries
 from intertwine.merging.plan import MergePlan
@@ -55,14 +56,6 @@ def apply_plan(model: nn.Module, plan: MergePlan, share: bool = False) -> nn.Mod
     drop_entries(small, dropped_entries(plan))
     replace_tensors(small, {name: torch.from_numpy(values.copy()) for name, values in plan.weights.items()})
     return small
-
-
-def named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """All parameters and buffers, tied ones under every name."""
-    return {
-        **dict(model.named_parameters(remove_duplicate=False)),
-        **dict(model.named_buffers(remove_duplicate=False)),
-    }
 
 
 def find_dropped(plan: MergePlan) -> Dropped:

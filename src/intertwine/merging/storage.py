@@ -29,9 +29,10 @@ from intertwine.files import (
     write_bytes,
     write_tensors,
 )
+from intertwine.graph.export import named_tensors
 from intertwine.merging.folding import Folding
 from intertwine.merging.lists import entries, keep_first
-from intertwine.merging.shrink import fix_layers, named_tensors, replace_tensors, set_numbers
+from intertwine.merging.shrink import fix_layers, replace_tensors, set_numbers
 
 FORMAT = "intertwine merged model 1"
 HUGGING_FACE = "intertwine model of Hugging Face 1"  # of save_pretrained, with a recipe beside

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from intertwine.graph.export import named_tensors
 from intertwine.graph.run import run
 from intertwine.merging.combine import turned
 from intertwine.merging.plan import RANK, AxisPlan, MergePlan
 from intertwine.merging.rigid import alike, finest, floating
-from intertwine.merging.shrink import apply_plan, find_dropped, named_tensors
+from intertwine.merging.shrink import apply_plan, find_dropped
 from intertwine.merging.spectral import join
 
 if TYPE_CHECKING:
