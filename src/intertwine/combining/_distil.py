@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from intertwine.data.batches import Batches, count_rows
+from intertwine.data.batches import Batches, count_rows, take
 from intertwine.data.evaluation import call, like_inputs, logits_of
 from intertwine.errors import DataError
 from intertwine.progress import Progress
@@ -99,7 +99,7 @@ def distilled(
 
     def asked(chosen: Tensor) -> tuple[Any, Tensor]:
         """Some inputs, and what the networks say to them."""
-        batch = rows_of(inputs, chosen)
+        batch = take(inputs, chosen)
         if not augment:
             return batch, taught.outputs[chosen]
         batch = mixed(jittered(batch, generator), generator)
@@ -181,13 +181,6 @@ def mixed(images: Tensor, generator: torch.Generator) -> Tensor:
 def scores_of(model: nn.Module, inputs: Any) -> Tensor:
     """The class scores that a model gives for inputs of any form."""
     return logits_of(call(model, inputs, like_inputs(model).dtype))
-
-
-def rows_of(inputs: Any, chosen: Tensor) -> Any:
-    """Some of the inputs."""
-    if isinstance(inputs, dict):
-        return {name: value[chosen.to(value.device)] for name, value in inputs.items()}
-    return inputs[chosen.to(inputs.device)]
 
 
 def _divergence(wanted: Tensor, scores: Tensor) -> Tensor:
