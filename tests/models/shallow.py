@@ -54,6 +54,11 @@ def swin_t() -> nn.Module:
     return models.SwinTransformer([4, 4], 48, [2, 2, 1], [3, 6, 12], [7, 7])
 
 
+def narrow_swin() -> nn.Module:
+    """Plain and shifted windows, and a merge of patches between them."""
+    return models.SwinTransformer([4, 4], 24, [2, 1], [3, 6], [4, 4])
+
+
 def mixer_s16() -> nn.Module:
     return timm.models.MlpMixer(img_size=64, patch_size=16, num_blocks=2, embed_dim=64)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from shallow import SHALLOW, gmlp_s16, mixer_s16, of_timm
+from shallow import SHALLOW, gmlp_s16, mixer_s16, narrow_swin, of_timm
 from torch import nn
 
 from intertwine import Symmetry, zoo
@@ -28,7 +28,7 @@ BY_NIGHT = [
 ]
 # All their kinds of blocks, and few of each.
 FEWER_BLOCKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
-    "swin_t": SHALLOW["swin_t"],
+    "swin_t": (narrow_swin, 32),
     "ghostnet_100": SHALLOW["ghostnet_100"],
     "levit_128": (of_timm("levit_128", depth=(2, 2, 2)), 224),
     "gmlp_s16_224": (gmlp_s16, 64),

@@ -222,10 +222,10 @@ def test_batch_statistics_are_not_cut():
 
 def test_screening_uses_less_of_c_and_takes_the_same_sides():
     torch.manual_seed(0)
-    objective = function_distance(net(3), torch.randn(6000, 2, dtype=torch.float64))
+    objective = function_distance(net(3), torch.randn(4000, 2, dtype=torch.float64))
     others = [objective.theta + torch.randn_like(objective.theta) for _ in range(2)]
     plane = plane_through(objective, [objective.theta, *others])
-    grid = Grid.cube(2, 4.0, 33)
+    grid = Grid.cube(2, 4.0, 17)
     full = evaluate(plane, grid, plan=BATCHED, epsilon=0.5)
     screened = evaluate(plane, grid, plan=STREAMED, epsilon=0.5, screen=5.0)
     assert screened.facts["inputs_per_point"] < 0.6 * objective.size == 0.6 * full.facts["inputs_per_point"]

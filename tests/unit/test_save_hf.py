@@ -22,11 +22,13 @@ from intertwine.merging.sequential import fitted
 from intertwine.vision_shim import import_transformers
 from intertwine.zoo import Source, reloaded, resolve
 from intertwine.zoo.saving import CODE, save_model
+from repeats import ALL
 
 pytest.importorskip("transformers")
 
 FAMILIES = ["gpt2", "llama", "bert", "vit", "t5", "mistral", "qwen2"]
-MORE = ["phi3", "opt", "gemma2", "bloom", "gpt_neox"]  # heads and ranks go too, each layer its own
+# Heads and ranks go too, each layer its own; by day a gated one with one matrix for all, and a plain one.
+MORE = ["phi3", "opt", *(["gemma2", "bloom", "gpt_neox"] if ALL else [])]
 # In a process of its own; torchvision may lack its compiled operators, which transformers would trip over.
 LOADER = """
 import sys, torch, json

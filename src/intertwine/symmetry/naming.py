@@ -8,7 +8,7 @@ not listed: the value is, where it was computed.
 from __future__ import annotations
 
 import operator
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable
 
 from torch import Tensor, fx
@@ -128,14 +128,15 @@ def find_makers(traced: Traced) -> dict[fx.Node, tuple[str, ...]]:
 
 def find_readers(node: fx.Node, named: Collection[fx.Node]) -> list[fx.Node]:
     """The named values that are computed from this one directly."""
-    found: dict[fx.Node, None] = {}
-    stack = list(node.users)
-    while stack:
-        user = stack.pop(0)
+    found, seen = dict[fx.Node, None](), set[fx.Node]()
+    queue = deque(node.users)
+    while queue:
+        user = queue.popleft()
         if user in named:
             found[user] = None
-        elif user.op == "call_function":
-            stack += list(user.users)
+        elif user.op == "call_function" and user not in seen:
+            seen.add(user)  # several paths lead to one node, and their number doubles from sum to sum
+            queue.extend(user.users)
     return list(found)
 
 
