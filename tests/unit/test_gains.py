@@ -15,7 +15,7 @@ from tests.value_oracle import wrong_values
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from intertwine import Symmetry, act, find_isomorphism
+from intertwine import Symmetry, act, align, find_isomorphism
 from intertwine.graph.export import export
 
 Body = Callable[[Any, Tensor], Tensor]
@@ -127,3 +127,12 @@ def test_a_model_with_gains_is_found_on_its_orbit() -> None:
     moved = act(model, symmetry.sample(0))
     found = find_isomorphism(model, moved, symmetry=symmetry)
     assert found.element is not None and found.error <= 1e-8
+
+
+def test_a_grouped_chain_is_aligned_with_its_image() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Conv1d(i, o, 1, groups=g) for i, o, g in GROUPED["chain"][0])).double()
+    x = torch.randn(2, 4, 5, dtype=torch.float64)
+    symmetry = Symmetry(export(model, (x,)))
+    found = align(model, act(model, symmetry.sample(3)), symmetry=symmetry)
+    assert found.distance_after <= 1e-10

@@ -83,10 +83,8 @@ class Scales:
 
 def along(tensor: Tensor, shape: tuple[int, ...], dim: int) -> np.ndarray:
     """Sum over everything but the positions of one slot."""
-    if len(shape) > 1:
-        tensor, dim = in_front(tensor, shape, dim), tensor.dim()
-    rest = [d for d in range(tensor.dim()) if d != dim]
-    return (tensor.sum(dim=rest) if rest else tensor).numpy()
+    front = in_front(tensor, shape, dim)
+    return front.sum(dim=list(range(front.dim() - 1))).numpy() if front.dim() > 1 else front.numpy()
 
 
 def _minimise(exponents: np.ndarray, quadratic: np.ndarray, linear: np.ndarray) -> np.ndarray:
