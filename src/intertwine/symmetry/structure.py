@@ -146,7 +146,7 @@ class Structure:
 
         What is left of the scalings is the same for all channels of a block (`gains.py`).
         """
-        ledger = self.inference.ledger
+        found = list[tuple[Beside, list[Ids]]]()
         for members in self.linear_orbits():
             fibres = self.fibres(members)
             places = None if self._turns_only(members) else self.places(fibres)
@@ -158,10 +158,17 @@ class Structure:
                 continue
             blocks = [self.scales[where[fibre == k]] for k in range(len(fibres))]
             beside = separate(self.scalings, self.scales, blocks, fibres)
-            if beside is not None and equal_along(solve_scales(ledger, beside.held), blocks):
-                self._beside.append(beside)
-        if self._beside:
-            self._take(solve_scales(ledger, np.concatenate([b.held for b in self._beside])))
+            if beside is not None:
+                found.append((beside, blocks))
+        while found:
+            held = np.concatenate([beside.held for beside, _ in found])
+            left = solve_scales(self.inference.ledger, held)
+            equal = [(beside, blocks) for beside, blocks in found if equal_along(left, blocks)]
+            if len(equal) == len(found):
+                self._beside = [beside for beside, _ in found]
+                self._take(left)
+                return
+            found = equal
 
     @cached_property
     def _by_class(self) -> tuple[Ids, Ids]:
