@@ -20,9 +20,10 @@ def write_out(module: fx.GraphModule) -> None:
     changed = False
     for node in [n for n in module.graph.nodes if n.target in INLINED]:
         named = [a for a in node.args if isinstance(a, fx.Node) and a.op == "get_attr"]
-        bodies = [module.get_submodule(str(a.target)) for a in named]
         graphs = list[fx.Graph]()
-        for body in bodies:
+        for held in named:
+            assert isinstance(held.target, str)  # the name of an attribute
+            body = module.get_submodule(held.target)
             assert isinstance(body, fx.GraphModule)
             write_out(body)
             graphs.append(body.graph)
@@ -37,9 +38,8 @@ def write_out(module: fx.GraphModule) -> None:
         for user in list(node.users):
             user.replace_all_uses_with(results[user.args[1]])
             module.graph.erase_node(user)
-        for gone in (node, *(a for a in named if not a.users)):
-            module.graph.erase_node(gone)
+        module.graph.erase_node(node)
         changed = True
     if changed:
-        module.graph.eliminate_dead_code()
+        module.graph.eliminate_dead_code()  # the names of the bodies
         module.recompile()
