@@ -320,6 +320,17 @@ ELEMENTWISE = """
 """
 
 CONTRACTIONS = """
+    (<nn.Linear({a}.shape[-1], 6)>({a}).unflatten(-1, (2, 3)) * <nn.Parameter(torch.empty(2, 1))>).flatten(-2)
+    <nn.Linear(6, {w})>((<nn.Linear({a}.shape[-1], 6)>({a}).unflatten(-1, (2, 3)) * <nn.Parameter(torch.empty(2, 1))>).flatten(-2))
+    <nn.Linear(6, {w})>((<nn.Linear({a}.shape[-1], 6)>({a}).unflatten(-1, (2, 3)) * {f}(<nn.Parameter(torch.empty(2, 1))>)).flatten(-2))
+    <nn.Linear(6, {w})>({f}(<nn.Linear({a}.shape[-1], 6)>({a}).unflatten(-1, (2, 3)) * <nn.Parameter(torch.empty(2, 1))>).flatten(-2))
+    <nn.Linear(6, {w})>((<nn.Linear({a}.shape[-1], 6)>({a}).unflatten(-1, (2, 3)) * <nn.Linear({b}.shape[-1], 2)>({b}).unsqueeze(-1)).flatten(-2))
+    ({L}({a}).unsqueeze(-1) * <nn.Linear({b}.shape[-1], 2)>({b}).unsqueeze(-2)).flatten(-2)
+    ({a}.unsqueeze(-1) * {b}.unsqueeze(-2)).flatten(-2)
+    <nn.Linear(6, {w})>((<nn.Linear({a}.shape[-1], 3)>({a}).unsqueeze(-1) * <nn.Linear({b}.shape[-1], 2)>({b}).unsqueeze(-2)).flatten(-2))
+    <nn.Linear(6, {w})>(({f}(<nn.Linear({a}.shape[-1], 3)>({a})).unsqueeze(-1) * <nn.Linear({b}.shape[-1], 2)>({b}).unsqueeze(-2)).flatten(-2))
+    <nn.Conv1d(4, {w}, 1)>(<nn.Conv1d(6, 4, 1, groups=2)>(<nn.Conv1d({a}.shape[1], 6, 1)>({a})))
+    <nn.Conv1d(12, {w}, 1)>(<nn.Conv1d(12, 12, 1, groups=3)>({f}(<nn.Conv1d(12, 12, 1, groups=2)>(<nn.Conv1d({a}.shape[1], 12, 1)>({a})))))
     {L}({a})
     {L}({a})
     {L}({a})

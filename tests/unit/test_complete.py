@@ -178,7 +178,7 @@ CASES = {
     ),
     "heads with gains": Case(
         heads(lambda m, q, k, v: ((q * m.gain) @ k.mT).softmax(-1) @ v, gain=(2, 1, 1)), TOKENS,
-        {"q": "permutation", "v": "general linear"},
+        {"q": "general linear", "q/blocks": "monomial", "v": "general linear"},
     ),
     "talking heads": Case(
         heads(lambda m, q, k, v: m.talk((q @ k.mT).movedim(1, -1)).movedim(-1, 1).softmax(-1) @ v,
@@ -212,7 +212,7 @@ CASES = {
     "groups of one output": Case(
         lambda: nn.Sequential(nn.Conv1d(4, 6, 1), nn.Conv1d(6, 3, 1, groups=3), nn.ReLU(),
                               nn.Conv1d(3, 2, 1)),
-        (2, 4, 5), {"0": "monomial", "1": "positive monomial"},
+        (2, 4, 5), {"0": "general linear", "1": "positive monomial"},
     ),
     "weights stacked by head": Case(
         net(by_head, q=(2, 5, 3), k=(2, 5, 3), v=(2, 5, 3), o=(2, 3, 2)), TOKENS,
@@ -220,7 +220,7 @@ CASES = {
     ),
     "grouped linear chains": Case(
         lambda: nn.Sequential(nn.Conv1d(4, 6, 1), nn.Conv1d(6, 4, 1, groups=2), nn.Conv1d(4, 2, 1)),
-        (2, 4, 5), {"0": "monomial", "1": "general linear"},
+        (2, 4, 5), {"0": "general linear", "1": "general linear"},
     ),
     "memory keys beside the keys": Case(
         heads(with_memory, keys=(2, 4, 3), values=(2, 4, 3)), TOKENS, {"q/blocks": "permutation"},
@@ -228,7 +228,7 @@ CASES = {
     "outer products": Case(
         net(lambda m, x: m.last((m.first(x)[..., None] * m.other(x)[..., None, :]).flatten(1)),
             first=layer(5, 3), other=layer(5, 4), last=layer(12, 2)),
-        ROWS, {"first": "permutation", "other": "permutation"},
+        ROWS, {"first": "general linear", "other": "general linear"},
     ),
     "norms of queries and keys": Case(
         heads(lambda m, q, k, v: (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT).softmax(-1) @ v),
@@ -287,8 +287,7 @@ CASES = {
 # Holds, and is not in the group, or not all of it.
 OPEN = {
     "stream before an RMS norm with gains", "stream before a layer norm", "experts that are modules",
-    "heads with gains", "weights stacked by head", "grouped linear chains",
-    "memory keys beside the keys", "outer products",
+    "weights stacked by head", "memory keys beside the keys",
     "the nearest entry of a codebook", "diagonal state spaces", "axes of width 1",
     "determinants",
 }  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
@@ -30,6 +31,8 @@ _EMPTY = (dict, OrderedDict, set, list)  # what most modules have several of, wi
 class _Precise(TorchDispatchMode):
     """Every op in one precision; `ops` are those that ran."""
 
+    supports_higher_order_operators = True  # branches and loops
+
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.dtype = dtype
@@ -42,7 +45,10 @@ class _Precise(TorchDispatchMode):
         given: Any = (args, kwargs or {})
         if self._is_other(given):  # hardly ever; to look is cheaper than to rebuild
             given = tree_map(self._raised, given)
-        result = KERNELS.get(func, func)(*given[0], **given[1])
+        kernel = KERNELS.get(func)
+        # What holds functions of its own runs them in this mode; all else is done with it.
+        with self if kernel is not None and isinstance(func, HigherOrderOperator) else nullcontext():
+            result = (kernel or func)(*given[0], **given[1])
         return tree_map(self._raised, result) if self._is_other(result) else result
 
     def _is_other(self, x: Any) -> bool:
@@ -107,8 +113,12 @@ def run_module(
     inputs = example.map(lambda x: x.detach().to(dtype if x.is_floating_point() else x.dtype, copy=True))
     other = _Instead(instead) if instead else nullcontext()
     precise = _Precise(dtype)
-    with _same_random_numbers(seed, _devices(module)), other, precise:
-        outputs = module(*inputs.args, **inputs.kwargs)
+    try:
+        with _same_random_numbers(seed, _devices(module)), other, precise:
+            outputs = module(*inputs.args, **inputs.kwargs)
+    finally:
+        if any(isinstance(op, HigherOrderOperator) for op in precise.ops):
+            torch._dynamo.reset()  # it compiles branches and loops, and refuses those that ran in a mode
     written = {}
     for name, buffer in module.named_buffers():
         if name in before and not torch.equal(buffer, before[name]):

@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 from intertwine.errors import ExportFailed, ModelError, Unsupported
 from intertwine.foreign import is_signal, kept_process
+from intertwine.graph.bodies import write_out
 from intertwine.graph.example import Example, describe
 from intertwine.reading import parsing
 from intertwine.text import first_line
@@ -117,6 +118,7 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
     try:
         with torch.no_grad(), _quiet(), torch.random.fork_rng(devices=[]):
             program = torch.export.export(copied, inputs, named, strict=False).run_decompositions({})
+            write_out(program.graph_module)
     except Exception as error:
         raise ExportFailed(
             f"torch.export cannot trace the model: {first_line(error)}",

@@ -35,13 +35,18 @@ def plan_linear(
     found = []
     for axis in symmetry.axes:
         linear = symmetry.structure.linear.get(int(orbit_of[axis.classes.flat[0]]))
-        if linear is None or axis.group.linear == "":
+        if linear is None or axis.group.linear == "" or _by_group(symmetry, linear):
             continue
         plan = _Plan(symmetry, axis, linear, weights, seen)
         made = plan.stream() if linear.orthogonal else plan.rank()
         if made is not None:
             found.append(made)
     return found
+
+
+def _by_group(symmetry: Symmetry, linear: Linear) -> bool:
+    """Whether a basis would differ in each group of a weight's dimension 0: no width of a layer says that."""
+    return any(symmetry.structure.slots[place].ids.ndim > 1 for place in linear.places)
 
 
 class _Plan:

@@ -24,6 +24,7 @@ from intertwine.orbit.scales import Slot, along, apply_factors
 from intertwine.orbit.state import State
 from intertwine.orbit.units import Spot, Unit, Weights
 from intertwine.symmetry.colours import mix
+from intertwine.symmetry.positions import in_front, put_back
 from intertwine.symmetry.scales import ScaleKind, invert_gf2
 
 _NOTHING = 1e-20  # squared norms below this share of the largest hold no information
@@ -164,12 +165,13 @@ class Known:
             if not mask.all():
                 apply_factors(self.structure, held, other, mask.astype(np.float64))
             for where, matrices in self._projections(other):
-                front = held[slot[0]].movedim(other[1], -1).clone()
+                shape = self.structure.slots[other].ids.shape
+                front = in_front(held[slot[0]], shape, other[1]).clone()
                 index = torch.from_numpy(where)
                 front[..., index] = torch.einsum(
                     "...bn,bmn->...bm", front[..., index], torch.from_numpy(matrices)
                 )
-                held[slot[0]] = front.movedim(-1, other[1])
+                held[slot[0]] = put_back(front, shape, other[1], held[slot[0]].shape)
         return held[slot[0]]
 
     def _both(self, slot: Slot) -> tuple[Tensor, Tensor] | None:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from intertwine.ir.ledger import Ids
 from intertwine.orbit.units import Weights
+from intertwine.symmetry.positions import in_front, put_back
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.subgroup import Subgroup
 
@@ -82,11 +83,8 @@ class Scales:
 
 def along(tensor: Tensor, shape: tuple[int, ...], dim: int) -> np.ndarray:
     """Sum over everything but the positions of one slot."""
-    if len(shape) > 1:
-        split = tensor.reshape(shape[0], -1, *tensor.shape[1:]).movedim(2, 1)
-        return split.reshape(shape[0] * shape[1], -1).sum(1).numpy()
-    rest = [d for d in range(tensor.dim()) if d != dim]
-    return (tensor.sum(dim=rest) if rest else tensor).numpy()
+    front = in_front(tensor, shape, dim)
+    return front.sum(dim=list(range(front.dim() - 1))).numpy() if front.dim() > 1 else front.numpy()
 
 
 def _minimise(exponents: np.ndarray, quadratic: np.ndarray, linear: np.ndarray) -> np.ndarray:
@@ -177,10 +175,5 @@ def apply_factors(structure: Structure, weights: dict[str, Tensor], slot: Slot, 
     """Multiply one dimension of one weight by a factor for each position (in the caller's dict)."""
     param, dim = slot
     tensor, shape = weights[param], structure.slots[slot].ids.shape
-    values = torch.from_numpy(factor)
-    if len(shape) == 1:
-        weights[param] = tensor * values.reshape([-1 if d == dim else 1 for d in range(tensor.dim())])
-    else:
-        groups = tensor.reshape(shape[0], -1, *tensor.shape[1:])
-        spread = values.reshape(shape[0], 1, shape[1], *[1] * (tensor.dim() - 2))
-        weights[param] = (groups * spread).reshape(tensor.shape)
+    scaled = in_front(tensor, shape, dim) * torch.from_numpy(factor)
+    weights[param] = put_back(scaled, shape, dim, tensor.shape)

@@ -18,6 +18,7 @@ from intertwine.orbit.scales import Slot, apply_factors
 from intertwine.orbit.units import Weights
 from intertwine.symmetry import Element
 from intertwine.symmetry.colours import mix
+from intertwine.symmetry.positions import in_front, put_back, taken
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import fibre_map, identity
 
@@ -57,13 +58,7 @@ class Mover:
                     weights[slot[0]] = self._gather(weights[slot[0]], slot, source)
 
     def _gather(self, tensor: Tensor, slot: Slot, source: Ids) -> Tensor:
-        shape = self.structure.slots[slot].ids.shape
-        if len(shape) == 1:
-            return tensor.index_select(slot[1], torch.from_numpy(source))
-        groups = tensor.reshape(shape[0], -1, *tensor.shape[1:])
-        index = torch.from_numpy(source.reshape(shape) % shape[1])
-        index = index.reshape(shape[0], 1, shape[1], *[1] * (tensor.dim() - 2)).expand_as(groups)
-        return groups.gather(2, index).reshape(tensor.shape)
+        return taken(tensor, self.structure.slots[slot].ids.shape, slot[1], source)
 
     def multiply(self, weights: dict[str, Tensor], slots: Iterable[Slot], factor: np.ndarray) -> None:
         """Multiply by a factor for each position of every slot."""
@@ -82,12 +77,13 @@ class Mover:
         for (param, dim), (where, fibre, exponent) in self.structure.linear[orbit].places.items():
             if param in weights:
                 matrix = np.where(exponent[:, None, None] > 0, matrices[fibre], dual[fibre])
-                front = weights[param].movedim(dim, -1).clone()
+                shape = self.structure.slots[param, dim].ids.shape
+                front = in_front(weights[param], shape, dim).clone()
                 index = torch.from_numpy(where)
                 front[..., index] = torch.einsum(
                     "...bn,bmn->...bm", front[..., index], torch.from_numpy(matrix)
                 )
-                weights[param] = front.movedim(-1, dim)
+                weights[param] = put_back(front, shape, dim, weights[param].shape)
 
 
 @dataclass(frozen=True, eq=False)

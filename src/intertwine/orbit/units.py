@@ -17,6 +17,7 @@ from torch import Tensor
 
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.colours import mix
+from intertwine.symmetry.positions import in_front
 from intertwine.symmetry.structure import Linear, Structure
 from intertwine.symmetry.subgroup import Subgroup
 
@@ -49,11 +50,9 @@ class Spot:
 
     def slices(self, tensor: Tensor) -> Tensor:
         """(channels, everything else): the slices of all channels."""
-        if self.groups > 1:
-            split = tensor.reshape(self.groups, -1, *tensor.shape[1:]).movedim(2, 1)
-            flat = split.reshape(split.shape[0] * split.shape[1], -1)
-        else:
-            flat = tensor.movedim(self.dim, 0)
+        grouped = self.groups > 1
+        shape = (self.groups, tensor.shape[self.dim]) if grouped else (tensor.shape[self.dim],)
+        flat = in_front(tensor, shape, self.dim).movedim(-1, 0)
         return flat[torch.from_numpy(self.where.reshape(-1))].reshape(len(self.where), -1)
 
 

@@ -2,6 +2,7 @@
 
 from intertwine.rules import (
     attention,
+    control,
     conv,
     fourier,
     linear,
@@ -19,6 +20,7 @@ __all__ = [
     "Context",
     "Rule",
     "attention",
+    "control",
     "conv",
     "facts",
     "find_rule",

@@ -11,7 +11,7 @@ import numpy as np
 from torch import fx
 
 from intertwine.graph.export import Traced
-from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE, Ids, Ledger
+from intertwine.ir.ledger import UNMERGEABLE, Ids, Ledger
 from intertwine.ir.placing import project
 from intertwine.ir.value import Factor, Value, parameter
 from intertwine.rules import Context, facts
@@ -237,7 +237,6 @@ class GraphContext(Context):
             return split
         shape = (groups, axis.size)
         lifted = Factor((hosts[0], axis), self.ledger.fresh_labels(shape), self.ledger.fresh_scales(shape))
-        self.ledger.mark(lifted.ids, ANY_NONLINEAR)
         self._own(Slot(name, 1, lifted.ids, lifted.scale))
         for factor in split.factors:
             if hosts[0] in factor.axes:

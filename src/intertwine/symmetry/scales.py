@@ -6,7 +6,7 @@ that look alike (the same equations with the same local numbering) are solved on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -48,8 +48,10 @@ class Scalings:
         return k, r, bound * self.kinds[k].real[i], bound * self.kinds[k].sign[i]
 
 
-def solve_scales(ledger: Ledger) -> Scalings:
-    """Solve all scale equations."""
+def solve_scales(ledger: Ledger, held: Ids | None = None) -> Scalings:
+    """Solve all scale equations. held: scales that are 0 besides."""
+    if held is not None:
+        ledger = replace(ledger, equations=[*ledger.equations, Equation((1.0,), (1,), (held,))])
     n = ledger.scales
     terms, origin = _table(ledger)
     component = _components(terms, n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +12,7 @@ from scipy.sparse import coo_array
 from intertwine.ir.ledger import NONLINEAR, NONORTHOGONAL, Ids
 from intertwine.symmetry.classes import Classes, solve_classes
 from intertwine.symmetry.colours import mix
+from intertwine.symmetry.gains import Beside, equal_along, separate
 from intertwine.symmetry.infer import Inference, Slot
 from intertwine.symmetry.pairs import Turns
 from intertwine.symmetry.scales import Scalings, solve_scales
@@ -37,14 +39,12 @@ class Structure:
         self.inference = inference
         self.slots: dict[tuple[str, int], Slot] = inference.slots
         self.classes: Classes = solve_classes(inference.ledger)
-        self.scalings: Scalings = solve_scales(inference.ledger)
+        self._beside: list[Beside] = []  # of every axis whose matrices have other scalings beside them
         self._index()
-        # Position -> number of its scale component, over all slots.
-        self.component = self.scalings.component[self.scales]
         up = self.classes.ancestors.tocoo()
         self.ancestor_hash = np.zeros(self.classes.count, np.uint64)
         np.add.at(self.ancestor_hash, up.row, mix(up.col))
-        self.component_class = self._component_classes()
+        self._take(solve_scales(inference.ledger))
         self.turns = Turns()  # of the pairs of rotary embeddings; found by a second run (`symmetry.turns`)
 
     # -- slots as one long list of labels ----------------------------------------------------------------
@@ -79,6 +79,14 @@ class Structure:
 
     # -- scales ------------------------------------------------------------------------------------------
 
+    def _take(self, scalings: Scalings) -> None:
+        self.scalings = scalings
+        # Position -> number of its scale component, over all slots.
+        self.component = scalings.component[self.scales]
+        self.component_class = self._component_classes()
+        for known in ("linear", "rescaled"):  # by the scalings before
+            self.__dict__.pop(known, None)
+
     def _component_classes(self) -> Ids:
         """Scale component -> the class it rescales: the deepest one that all its positions share, or -1."""
         component = self.component
@@ -110,20 +118,57 @@ class Structure:
     @cached_property
     def linear(self) -> dict[int, Linear]:
         """Orbit -> linear axis. Asked for once the blocks are known to be consistent."""
-        c = self.classes
         found: dict[int, Linear] = {}
+        for members in self.linear_orbits():
+            orbit = int(self.classes.orbit[members[0]])
+            linear = self._linear_axis(orbit, self.fibres(members), self._turns_only(members))
+            if linear is not None:
+                found[orbit] = linear
+        return found
+
+    def linear_orbits(self) -> Iterator[Ids]:
+        """The classes of every orbit that met linear ops and lengths alone."""
+        c = self.classes
         movable = np.zeros(c.count, bool)
         movable[self.coordinate_class] = True
         candidates = movable & ~c.frozen & ((c.flags & NONORTHOGONAL) == 0)
         order = np.argsort(c.orbit, kind="stable")
         for members in np.split(order, np.flatnonzero(np.diff(c.orbit[order])) + 1):
-            if len(members) < 2 or not candidates[members].all():
+            if len(members) > 1 and candidates[members].all():
+                yield members
+
+    def _turns_only(self, members: Ids) -> bool:
+        """Whether only matrices that keep lengths may act on an orbit."""
+        return bool((self.classes.flags[members] & NONLINEAR).any())
+
+    def separate_gains(self) -> None:
+        """Where the channels of an axis share scalings with others, give the matrices what is theirs.
+
+        What is left of the scalings is the same for all channels of a block (`gains.py`).
+        """
+        found = list[tuple[Beside, list[Ids]]]()
+        for members in self.linear_orbits():
+            fibres = self.fibres(members)
+            places = None if self._turns_only(members) else self.places(fibres)
+            if not places:
                 continue
-            orbit = int(c.orbit[members[0]])
-            linear = self._linear_axis(orbit, members, bool((c.flags[members] & NONLINEAR).any()))
-            if linear is not None:
-                found[orbit] = linear
-        return found
+            where = np.concatenate([w + self.span[key][0] for key, (w, _) in places.items()])
+            fibre = np.concatenate([f for _, f in places.values()])
+            if self.exponents(self.scales[where], fibres[fibre]).all():
+                continue
+            blocks = [self.scales[where[fibre == k]] for k in range(len(fibres))]
+            beside = separate(self.scalings, self.scales, blocks, fibres)
+            if beside is not None:
+                found.append((beside, blocks))
+        while found:
+            held = np.concatenate([beside.held for beside, _ in found])
+            left = solve_scales(self.inference.ledger, held)
+            equal = [(beside, blocks) for beside, blocks in found if equal_along(left, blocks)]
+            if len(equal) == len(found):
+                self._beside = [beside for beside, _ in found]
+                self._take(left)
+                return
+            found = equal
 
     @cached_property
     def _by_class(self) -> tuple[Ids, Ids]:
@@ -144,8 +189,22 @@ class Structure:
     def _home(self) -> np.ndarray:
         return self.place_hash(np.arange(self.classes.count))
 
-    def _linear_axis(self, orbit: int, members: Ids, orthogonal: bool) -> Linear | None:
-        fibres = self.fibres(members)
+    def _linear_axis(self, orbit: int, fibres: Ids, orthogonal: bool) -> Linear | None:
+        found = self.places(fibres)
+        if not found:
+            return None
+        places = dict[tuple[str, int], tuple[Ids, Ids, Ids]]()
+        for key, (where, fibre) in found.items():
+            scales = self.slots[key].scale.reshape(-1)[where]
+            exponent = np.ones(len(where), np.int64) if orthogonal else self.exponents(scales, fibres[fibre])
+            if not exponent.all():
+                return None
+            places[key] = (where, fibre, exponent)
+        return Linear(orbit, orthogonal, fibres, places)
+
+    def places(self, fibres: Ids) -> dict[tuple[str, int], tuple[Ids, Ids]] | None:
+        """Slot -> (rows, n) positions of the channels of a block, and which block; None where one is
+        missing."""
         n = fibres.shape[1]
         if n < 2:
             return None
@@ -159,25 +218,20 @@ class Structure:
         slot = np.searchsorted(self.slot_starts, position, side="right") - 1
         order = np.lexsort((rank, rest, fibre, slot))
         slot = slot[order]
-        keys, places = list(self.span), dict[tuple[str, int], tuple[Ids, Ids, Ids]]()
+        keys, places = list(self.span), dict[tuple[str, int], tuple[Ids, Ids]]()
         for chosen in np.split(order, np.flatnonzero(np.diff(slot)) + 1):
             key = keys[int(np.searchsorted(self.slot_starts, position[chosen[0]], side="right")) - 1]
-            if self.slots[key].ids.ndim > 1 or len(chosen) % n:
+            if len(chosen) % n:
                 return None
             where = (position[chosen] - self.span[key][0]).reshape(-1, n)
             ranks, which = rank[chosen].reshape(-1, n), fibre[chosen].reshape(-1, n)
             if (ranks != np.arange(n)).any() or (which != which[:, :1]).any():
                 return None
-            channels = fibres[which[:, :1], ranks]
-            scales = self.slots[key].scale.reshape(-1)[where]
-            exponent = np.ones(len(where), np.int64) if orthogonal else self.exponents(scales, channels)
-            if not exponent.all():
-                return None
-            places[key] = (where, which[:, 0], exponent)
-        return Linear(orbit, orthogonal, fibres, places)
+            places[key] = (where, which[:, 0])
+        return places
 
     def exponents(self, scales: Ids, channels: Ids) -> Ids:
-        """+1 or -1 for every row, if the only rescaling of the axis is one free number; 0 where it is not.
+        """+1 or -1 for every row, if a rescaling of the axis is a free number of each channel alone, else 0.
 
         The scale must be that of the channel itself: along a joint dimension another axis may own it.
         """
@@ -189,7 +243,11 @@ class Structure:
                 values[here] = real[self.scalings.local_of[scales[here]], 0]
         own = (self.component_class[self.scalings.component[scales]] == channels).all(axis=1)
         alike = own & (values == values[:, :1]).all(axis=1) & (np.abs(values[:, 0]) == 1.0)
-        return np.where(alike, values[:, 0], 0).astype(np.int64)
+        answer = np.where(alike, values[:, 0], 0).astype(np.int64)
+        for beside in self._beside:
+            alone = np.where(beside.owner[scales] == channels, beside.exponent[scales], 0)
+            answer = np.where((alone == alone[:, :1]).all(axis=1), answer | alone[:, 0], answer)
+        return answer
 
     @cached_property
     def _blocks_key(self) -> np.ndarray:

@@ -294,10 +294,12 @@ def _consistent(inference: Inference) -> Structure:
             )
             continue
         if not structure.classes.ancestors.nnz:
+            structure.separate_gains()
             return structure  # without blocks a colour is all there is to match
         # Colours and grids make a failure all but impossible; it must cost symmetries, not correctness.
         at_fault = _inconsistent(structure)
         if not len(at_fault):
+            structure.separate_gains()
             return structure
         ledger.at("the whole graph")
         ledger.freeze(np.flatnonzero(np.isin(c.of, at_fault)), "its blocks cannot be matched consistently")

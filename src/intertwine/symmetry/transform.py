@@ -26,6 +26,7 @@ from intertwine.ir.ledger import Ids
 from intertwine.reading import parsing, read_safetensors
 from intertwine.symmetry.check import FactChecker
 from intertwine.symmetry.colours import mix
+from intertwine.symmetry.positions import in_front, put_back, taken
 from intertwine.symmetry.scales import ScaleKind
 from intertwine.symmetry.structure import Structure
 
@@ -380,14 +381,8 @@ def multiply(
     (start, stop), dim = s.span[key], key[1]
     shape = s.slots[key].ids.shape
     values = factor[start:stop].to(tensor)
-    if (values == 1.0).all() and not values.requires_grad:
-        pass
-    elif len(shape) == 1:
-        tensor = tensor * values.reshape([-1 if d == dim else 1 for d in range(tensor.dim())])
-    else:
-        groups = tensor.reshape(shape[0], -1, *tensor.shape[1:])
-        tail = [1] * (tensor.dim() - 2)
-        tensor = (groups * values.reshape(shape[0], 1, shape[1], *tail)).reshape(tensor.shape)
+    if (values != 1.0).any() or values.requires_grad:
+        tensor = put_back(in_front(tensor, shape, dim) * values, shape, dim, tensor.shape)
     for orbit, axis in s.linear.items():
         if key in axis.places:
             where, fibre, exponent = axis.places[key]
@@ -395,10 +390,10 @@ def multiply(
             if (exponent < 0).any():
                 straight = torch.from_numpy(exponent > 0).to(tensor.device)[:, None, None]
                 matrix = torch.where(straight, matrix, torch.linalg.inv(matrix).mT)
-            front = tensor.movedim(dim, -1).clone()
+            front = in_front(tensor, shape, dim).clone()
             index = torch.from_numpy(where).to(tensor.device)
             front[..., index] = torch.einsum("...bn,bmn->...bm", front[..., index], matrix)
-            tensor = front.movedim(-1, dim)
+            tensor = put_back(front, shape, dim, tensor.shape)
     return tensor
 
 
@@ -409,13 +404,7 @@ def _move(tensor: Tensor, s: Structure, key: tuple[str, int], move: Ids) -> Tens
     source[move[start:stop] - start] = np.arange(stop - start)
     if (source == np.arange(stop - start)).all():
         return tensor
-    if len(shape) == 1:
-        return tensor.index_select(dim, torch.from_numpy(source).to(tensor.device))
-    # Dimension 0 was moved before, so group g' already holds the channels of the group it came from.
-    groups = tensor.reshape(shape[0], -1, *tensor.shape[1:])
-    index = torch.from_numpy(source.reshape(shape) % shape[1]).to(tensor.device)
-    index = index.reshape(shape[0], 1, shape[1], *[1] * (tensor.dim() - 2)).expand_as(groups)
-    return groups.gather(2, index).reshape(tensor.shape)
+    return taken(tensor, shape, dim, source)
 
 
 def carry(structure: Structure, relabel: Ids, placed: Ids | None = None) -> None:

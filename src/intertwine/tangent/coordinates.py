@@ -69,9 +69,9 @@ class Coordinates:
         entries = self.of(name)
         if len(shape) == 1:
             return entries.take(places, axis=dim).reshape(-1)
-        grouped = entries.reshape(shape[0], -1, *entries.shape[1:])
+        grouped = np.moveaxis(entries.reshape(shape[0], -1, *entries.shape[1:]), dim + 1, 1)
         group, place = np.divmod(places, shape[1])
-        return np.concatenate([grouped[g, :, p].reshape(-1) for g, p in zip(group, place, strict=True)])
+        return np.concatenate([grouped[g, p].reshape(-1) for g, p in zip(group, place, strict=True)])
 
     def channels(self, symmetry: Symmetry, axis: Axis) -> list[Ids]:
         """For every channel of an axis, the coordinates that belong to it in all members."""

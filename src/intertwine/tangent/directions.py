@@ -41,7 +41,7 @@ KINDS = {
     "outputs": "what the weight writes is not seen in all its dimensions on these inputs",
     "scale": "scales of channels that a split, an index or a group leaves alone: they have no own axis",
     "length": "a common scale, which the norm that follows takes out again (its eps is the machine's)",
-    "mixing": "matrices between channels that linear layers alone see: groups of one, or parts of a split",
+    "mixing": "matrices between channels that linear layers alone see, such as parts of a split",
     "product": "layers in a row that are affine in what they read: only what they do together is seen",
     "polynomial": "layers with gates or squares between them: only the polynomial that they are is seen",
     "rotary": "rotations of pairs of channels of queries and keys that a rotary embedding turns alike",
