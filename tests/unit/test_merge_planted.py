@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import load, trace, zoo
-from intertwine.errors import Unsupported
+from intertwine.errors import InputError, Unsupported
 from intertwine.merging import MergePlan, apply_merge, factor, fold, merge
 from intertwine.merging.decide import Options, Planner
 from intertwine.merging.places import find_places
@@ -235,6 +235,13 @@ def test_factoring_is_exact_and_finds_the_rank_of_a_table() -> None:
     torch.testing.assert_close(result.model(ids), whole, rtol=0, atol=1e-8)
     with pytest.raises(Unsupported, match="nothing to factor"):
         factor(nn.Linear(3, 2), torch.zeros(1, 3))
+
+
+def test_a_target_out_of_reach_says_what_one_width_for_all_layers_costs() -> None:
+    model, ids = make()
+    with pytest.raises(InputError, match="cannot be reached") as caught:
+        merge(model.eval(), ids, target_params=0.01, uniform=True)
+    assert "leave out --uniform" in caught.value.do
 
 
 def test_a_tied_table_is_not_factored() -> None:
