@@ -192,6 +192,16 @@ def test_sizes_are_computed_from_those_of_the_input(tmp_path: Path) -> None:
     assert module(torch.zeros(7, 4, 6, 6)).shape == (7, 2, 72)
 
 
+def test_a_small_weight_that_is_reshaped_stays_a_weight(tmp_path: Path) -> None:
+    """A bias of four numbers is no size, however few they are."""
+    nodes: list[Any] = [("Unsqueeze", ["b", "over"], ["u"], {}), ("Add", ["x", "u"], ["y"], {})]
+    module, (x,) = load_onnx(str(write(tmp_path / "net.onnx", nodes, {"b": real(4), "over": whole(1, 2)}, 4)))
+    with torch.no_grad():
+        before = module(x)
+        module.b.add_(1)  # type: ignore[operator, union-attr]
+        assert torch.allclose(module(x), before + 1, atol=1e-5)
+
+
 def test_what_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="missing"):
         resolve(str(tmp_path / "missing.onnx"))

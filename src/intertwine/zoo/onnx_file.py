@@ -7,7 +7,7 @@ module must compute what the file says: it is held against onnxruntime where tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,6 @@ OPSET = 18  # which the operators are written for
 _SIDES = (8, 32, 224)  # of other dimensions that the file leaves free: the first that it takes
 _TOLERANCE = 1e-4
 _INDICES = 8  # whole-number inputs are indices into tables of unknown length
-_SINGLE = 16  # numbers: scales, limits
 _DO = "give the PyTorch model that the file was made of, as path/to/file.py:factory"
 
 
@@ -54,6 +53,10 @@ class Step:
 
         found = {each.name: onnx.helper.get_attribute_value(each) for each in self.node.attribute}
         return {name: v.decode() if isinstance(v, bytes) else v for name, v in found.items()}
+
+    def inputs_at(self, table: Mapping[str, tuple[int, ...]]) -> list[str]:
+        """Its inputs at the places that a table says of its operator."""
+        return [n for place, n in enumerate(self.node.input) if place in table.get(self.operator, ()) and n]
 
     def on_numbers(self, inputs: dict[str, Any]) -> tuple[Any, ...]:
         """What it computes of numpy arrays, by onnx's own reference."""
@@ -88,12 +91,11 @@ class OnnxModule(nn.Module):
                 self.steps.append(step)
         self.inputs = [each.name for each in graph.input if each.name not in stored]
         self.outputs = [each.name for each in graph.output]
-        # whole numbers and a few reals are known beforehand; reals that are not alone are weights, too
-        weights = {n: a for n, a in stored.items() if a.dtype.kind not in "iub" and a.ndim}
-        self.known = {n: a for n, a in stored.items() if n not in weights or a.size <= _SINGLE}
-        measured = {
-            step.node.input[place] for step in self.steps for place in STATISTICS.get(step.operator, ())
-        }
+        # whole numbers and single ones are known beforehand; all other reals are weights
+        numbers = {n for step in self.steps for n in step.inputs_at(NUMBERS)}
+        self.known = {n: a for n, a in stored.items() if a.dtype.kind in "iub" or not a.ndim or n in numbers}
+        weights = {n: a for n, a in stored.items() if n not in self.known}
+        measured = {n for step in self.steps for n in step.inputs_at(STATISTICS)}
         self.places = {name: _store(self, name, a, name in measured) for name, a in weights.items()}
         self.flattened: dict[int, int] = {}  # the number of a Reshape -> the dimension that it flattens from
         if any(each.type in _GRAPHS for step in self.steps for each in step.node.attribute):
@@ -155,13 +157,9 @@ class OnnxModule(nn.Module):
             return step.on_numbers({names[0]: np.broadcast_to(np.float32(0), shape)})
         if all(name in known for name in names if name):
             return step.on_numbers({name: known[name] for name in names if name})
-        numbers = NUMBERS.get(step.operator, ())
-        values = [
-            known[n] if n in known and (n not in tensors or place in numbers) else tensors.get(n)
-            for place, n in enumerate(names)
-        ]
         if number in self.flattened:
-            return (values[0].flatten(self.flattened[number]),)
+            return (tensors[names[0]].flatten(self.flattened[number]),)
+        values = [known[n] if n in known else tensors.get(n) for n in names]
         found = OPERATORS[step.operator](values, step.attributes)
         return found if isinstance(found, tuple) else (found,)
 

@@ -208,7 +208,7 @@ def _reshape(inputs: list[Any], attributes: Attributes) -> Tensor:
 
 
 def _flatten(inputs: list[Any], attributes: Attributes) -> Tensor:
-    x, axis = inputs[0], attributes.get("axis", 1)
+    x, axis = tensor(inputs[0]), int(attributes.get("axis", 1))
     axis = axis + x.dim() if axis < 0 else axis
     return x.flatten(1) if axis == 1 else x.reshape(math.prod(x.shape[:axis]), -1)
 
@@ -232,9 +232,9 @@ def _transpose(inputs: list[Any], attributes: Attributes) -> Tensor:
 
 def _split(inputs: list[Any], attributes: Attributes) -> tuple[Tensor, ...]:
     x, axis, sizes = tensor(inputs[0]), attributes.get("axis", 0), _item(inputs, 1)
-    if sizes is not None:
-        return x.split(integers(sizes), axis)
-    return x.split(math.ceil(x.shape[axis] / attributes["num_outputs"]), axis)
+    each = integers(sizes) if sizes is not None else math.ceil(x.shape[axis] / attributes["num_outputs"])
+    parts: tuple[Tensor, ...] = torch.split(x, each, axis)
+    return parts
 
 
 def _slice(inputs: list[Any], attributes: Attributes) -> Tensor:
