@@ -14,6 +14,7 @@ from intertwine import act, combine, trace, zoo
 from intertwine.cli.program import main
 from intertwine.combining import METHODS, _one_sided, align_all
 from intertwine.combining._distil import distilled, teachers
+from intertwine.combining._hidden import HiddenValues
 from intertwine.combining._methods import Settings, _trimmed
 from intertwine.combining._normal import PULLS, Sums, best_pull
 from intertwine.combining._one_sided import LayerRows, one_sided
@@ -252,11 +253,37 @@ def test_learning_on_varied_images_comes_nearer_to_the_mean_outputs_of_others():
     a, b = trained_look(2), trained_look(3)
     others = torch.randn(200, 3, 9, 9, generator=torch.Generator().manual_seed(1))
     taught, wanted = teachers([a, b], [0.5, 0.5], X), teachers([a, b], [0.5, 0.5], others).outputs
-    learned = distilled(a, taught, X, epochs=8, learning_rate=3e-3, augment=True)
+    learned = distilled(a, taught, X, epochs=8, learning_rate=3e-2, augment=True)
     assert taught.apart(wanted, learned(others)) < 0.5 * taught.apart(wanted, a(others))
     assert torch.equal(learned.norm.running_mean, a.norm.running_mean)
     with pytest.raises(DataError, match="shifts images"):
         combine([nn.Linear(3, 2), nn.Linear(3, 2)], train_data=torch.randn(9, 3), epochs=1, augment=True)
+
+
+def test_hidden_values_that_are_learned_come_nearer_to_the_mean():
+    a, b = trained_look(2), trained_look(3)
+    inside = HiddenValues([a, b], [0.5, 0.5], X[:20])
+    inside.follow(a)
+    off, scores, wanted = inside.apart(X[:30])  # another number of inputs than the graph was made for
+    assert len(inside.at) == 4 and torch.allclose(scores, a(X[:30]), atol=1e-6)
+    assert torch.allclose(wanted, (a(X[:30]) + b(X[:30])) / 2, atol=1e-5)
+    (gradient,) = torch.autograd.grad(off, a.stem.weight)
+    assert gradient.abs().max() > 0 and all(p.grad is None for p in b.parameters())
+    taught = teachers([a, b], [0.5, 0.5], X)
+    learned = distilled(a, taught, X, epochs=6, learning_rate=3e-2, augment=True, hidden=(10.0, inside))
+    inside.follow(learned)
+    with torch.no_grad():
+        assert inside.apart(X)[0] < 0.8 * off
+
+
+def test_hidden_values_of_an_element_of_the_orbit_are_those_of_the_mean():
+    """One network, moved and brought back: nothing is off, so nothing is learned away from it."""
+    a = trained_look(0)
+    inside = HiddenValues([a, a], [0.3, 0.7], X[:20])
+    inside.follow(a)
+    assert inside.apart(X)[0] < 1e-10
+    with pytest.raises(InputError, match="count"):
+        combine([a, trained_look(1)], train_data=X, epochs=1, hidden=-1.0)
 
 
 def test_least_squares_beats_the_reset_average_of_unrelated_networks():

@@ -177,7 +177,7 @@ def test_learning_comes_nearer_to_the_mean_outputs_and_touches_nothing():
     a, b = small(0), small(1)
     start = mix([a, b], [0.5, 0.5])
     before = {name: t.clone() for name, t in start.state_dict().items()}
-    learned = distilled(start, teachers([a, b], [0.5, 0.5], IDS), IDS, epochs=80, learning_rate=3e-3)
+    learned = distilled(start, teachers([a, b], [0.5, 0.5], IDS), IDS, epochs=80, learning_rate=3e-2)
     with torch.no_grad():
         wanted = ((a(IDS) + b(IDS)) / 2).softmax(-1)
         first, last = (float((m(IDS).softmax(-1) - wanted).square().mean()) for m in (start, learned))

@@ -79,7 +79,6 @@ READERS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "stitch": (lambda data: intertwine.stitch(net(), net(1), data, data, at="1", kinds=["group"]), 2),
 }
 BY_NAME_ALONE = {"reproduce", "train"}  # their data have a name: the run says how it is made again
-ONE_TENSOR = {"attribute", "explore", "rotate", "stitch"}  # these say that they take no named arguments
 
 
 def test_no_reader_of_data_is_left_out() -> None:
@@ -119,9 +118,5 @@ def test_every_form_of_data_with_one_export_for_each_model(
     exports.clear()
     monkeypatch.chdir(tmp_path)
     run, models = READERS[name]
-    if form == "batches of dicts" and name in ONE_TENSOR:
-        with pytest.raises(intertwine.IntertwineError):
-            run(FORMS[form]())
-        return
     run(FORMS[form]())
     assert len(exports) <= models and max(exports.values(), default=0) <= 1, exports

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from intertwine import numbers
+from intertwine.cli.combine_options import add_learning
 from intertwine.errors import InputError
 from intertwine.terminal import types
 from intertwine.terminal.arguments import add_data_arguments, add_several_arguments
@@ -15,7 +16,7 @@ from intertwine.terminal.loading import load_dataset, load_several, load_side, w
 HOW = ("layerwise", "zip", "average", "slerp", "task", "ties", "fisher", "soup")
 _OPTIONS = (
     "how", "align", "repair", "shares", "scale", "density", "train_limit", "ridge", "flip", "fold", "epochs",
-    "augment", "seed", "learning_rate", "steps", "permute", "heads", "target_params", "calibrate",
+    "augment", "hidden", "seed", "learning_rate", "steps", "permute", "heads", "target_params", "calibrate",
 )  # fmt: skip
 shares = types.Checked(numbers.Several(numbers.nonnegative))
 
@@ -51,10 +52,7 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
         "of zip: share of all networks' parameters together (default: widths of the first)")  # fmt: skip
     flag(parser, "--calibrate", "one factor for the class scores, so that the result is as sure as it may be")
     either(parser, "--fold", "make the stream of pre-norm networks free to rotate (default: where it can be)")
-    value(parser, "--epochs", types.most(10_000, 0), "N",
-        "passes in which the mean outputs are learned, without labels (default: 0)", default=0)  # fmt: skip
-    value(parser, "--learning-rate", types.positive_float, "X", "of --epochs (default: 0.0003)", default=3e-4)
-    flag(parser, "--augment", "of --epochs: images are mirrored, shifted and mixed at random in every pass")
+    add_learning(parser.add_argument_group("learning"))
     out(parser, "OUT", "write the weights (OUT.safetensors), or a folder that loads as a model")
     value(parser, "--page", types.output_path, "FILE", "write a page here (.html)")
     json(parser, "print the numbers as JSON")

@@ -52,16 +52,18 @@ def run(args: argparse.Namespace) -> int | None:
     for name in ("sample", "plane", "landscape") if args.save is not None else ():
         assert_ours(Path(args.save) / f"{name}.safetensors")  # known before the work
     source = load_model(args)
-    if args.data is None and source.kwargs:
+    if source.kwargs and source.example:
         raise InputError(
-            f"{source.name} takes keyword inputs", so="explore calls a model with tensors only",
-            do="wrap it in a module with tensor arguments and one tensor output",
+            f"{source.name} takes inputs by place and by name",
+            so="explore calls a model in one of these ways",
+            do="wrap it in a module whose inputs have places",
         )  # fmt: skip
     search = {name: getattr(args, name) for name in _SEARCH} if args.plane == ["equivalents"] else {}
     try:
         with bar() as progress:
             found = explore(
-                source.model, source.example, data=load_dataset(args) if args.data is not None else None,
+                source.model, source.kwargs or source.example,
+                data=load_dataset(args) if args.data is not None else None,
                 plane=_plane(args, source), orbit=not args.no_orbit, seed=args.seed, progress=progress,
                 **{name: getattr(args, name) for name in _OPTIONS}, **search,
             )  # fmt: skip

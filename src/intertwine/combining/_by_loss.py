@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from intertwine.combining._distil import rows_of, teachers
+from intertwine.combining._distil import teachers
 from intertwine.combining._free import FreeElement
-from intertwine.data.batches import arguments, count_rows
+from intertwine.data.batches import arguments, count_rows, take
 from intertwine.data.evaluation import logits_of
 from intertwine.graph.export import eval_copy
 from intertwine.merging.repair import norms_of
@@ -73,7 +73,7 @@ def learn_elements(
     def loss(chosen: Tensor) -> Tensor:
         moved = [starts[0], *(f(start) for f, start in zip(frees, starts[1:], strict=True))]
         mixed = {n: sum(s * w[n] for s, w in zip(shares, moved, strict=True)) for n in starts[0]}
-        args, kwargs = arguments(rows_of(inputs, chosen))
+        args, kwargs = arguments(take(inputs, chosen))
         return taught.divergence(chosen, logits_of(functional_call(net, mixed, args, kwargs)))
 
     held = torch.randperm(count_rows(inputs), generator=generator)[: 4 * BATCH]

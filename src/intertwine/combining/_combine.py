@@ -15,8 +15,9 @@ from intertwine.aligning import mix
 from intertwine.checks import checked
 from intertwine.combining._by_loss import STEPS, learn_elements
 from intertwine.combining._calibrate import calibrated
-from intertwine.combining._distil import Teachers, distilled, scores_of, teachers
+from intertwine.combining._distil import RATE, VARIED, Teachers, distilled, scores_of, teachers
 from intertwine.combining._folded import Folded, unfolded
+from intertwine.combining._hidden import HiddenValues
 from intertwine.combining._join import HEADS, Heads
 from intertwine.combining._layerwise import solved
 from intertwine.combining._lockstep import cut
@@ -62,8 +63,9 @@ def combine(
     steps: int = STEPS,
     permute: bool = False,
     epochs: int = 0,
-    learning_rate: float = 3e-4,
+    learning_rate: float = RATE,
     augment: bool = False,
+    hidden: float = 0.0,
     flip: bool = False,
     fold: bool | None = None,
     heads: Heads | None = None,
@@ -84,13 +86,15 @@ def combine(
     permute channels may change places on the way. repair: what is done about the average's statistics
     (default: least-squares for layerwise, else reset). shares: how much of each, normalised to sum 1.
     ridge: pull towards the average (default: for each layer what errs least on inputs that are left out).
-    epochs: passes over the inputs in which the combined network learns the models' mean outputs; augment:
-    on mirrored, shifted and mixed images. flip: the inputs are images, and their mirror images serve as
-    inputs too; the labels of neither are read. fold: of pre-norm networks, move the gains of norms into the
-    weights that read them first, so that the stream can be rotated (default: where channels are matched by
-    activations or loss, and the networks allow it). base, scale, density: for task and ties. calibrate: one
-    factor for the outputs, so that the network is as sure as it may be. calibrate, epochs and align="loss"
-    take outputs for class scores. Networks of unequal widths are widened first.
+    epochs: passes over the inputs in which the combined network learns the models' mean outputs, in steps of
+    learning_rate times the size of each tensor; augment: on mirrored, shifted and mixed images; hidden: how
+    much the mean of the aligned models' hidden values counts beside their outputs (images are not mixed).
+    flip: the inputs are images, and their mirror images serve as inputs too; the labels of neither are
+    read. fold: of pre-norm networks, move the gains of norms into the weights that read them first, so
+    that the stream can be rotated (default: where channels are matched by activations or loss, and the
+    networks allow it). base, scale, density: for task and ties. calibrate: one factor for the outputs, so
+    that the network is as sure as it may be. calibrate, epochs and align="loss" take outputs for class
+    scores. Networks of unequal widths are widened first.
 
     how="zip": networks of any widths, or of several tasks. heads: "one" output for all, or "each" keeps its
     own, side by side (default where their numbers differ; data is then a list, one for each network).
@@ -108,6 +112,8 @@ def combine(
     """
     if target_params is not None and how != "zip":
         raise InputError(f"target_params is not of how={how!r}", do="use how='zip'")
+    if not 0 <= hidden < math.inf:
+        raise InputError(f"hidden values cannot count {hidden}", do="give a number of at least 0")
     run = _Run(models, data, train_data, how, align, repair, shares, names, train_limit, heads, progress)
     if flip:
         run.flip()
@@ -128,7 +134,7 @@ def combine(
     if calibrate:
         run.calibrate()
     if epochs:
-        run.learn(epochs, learning_rate, augment, seed)
+        run.learn(epochs, learning_rate, augment, hidden, seed)
     return run.result()
 
 
@@ -364,16 +370,24 @@ class _Run:
     def _taught(self) -> Teachers:
         return teachers(self.models, self.shares, self.train, self.heads)
 
-    def learn(self, epochs: int, learning_rate: float, augment: bool, seed: int) -> None:
+    def learn(self, epochs: int, learning_rate: float, augment: bool, hidden: float, seed: int) -> None:
         """On the outputs of the networks, without labels."""
         self._need_inputs("learning")
         if augment:
             self._need_images("augment shifts")
+        if hidden and (self.how == "zip" or (self.folded is not None and self.folded.folding is not None)):
+            raise InputError(
+                "the networks were zipped, or their norms folded",
+                so="their hidden values are not those of the combined network",
+                do="leave hidden out, or give fold=False",
+            )
+        inside = HiddenValues(self.moved, self.shares, cut(self.train, VARIED)) if hidden else None
         if self.worth:
             self.stages.append(self.worth.stage("combined, not learned", self.model))
         self.model = distilled(
             self.model, self._taught(), self.train, epochs=epochs, learning_rate=learning_rate,
-            augment=augment, seed=seed, progress=self.progress,
+            augment=augment, hidden=(hidden, inside) if inside is not None else None, seed=seed,
+            progress=self.progress,
         )  # fmt: skip
 
     def result(self) -> Combination:

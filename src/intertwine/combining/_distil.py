@@ -2,7 +2,9 @@
 
     minimise over theta   E over inputs of  KL(p || f(x, theta)),    p = softmax(sum_k s_k f(x, theta_k))
 
-from the combined weights, with Adam and a rate that rises for a pass and then falls to zero. Every tenth
+from the combined weights, with Adam; its rate is a share of each tensor's root mean square (so that no scale
+of a layer counts), rises for a pass and then falls to zero. Hidden values may be learned beside the outputs
+(`_hidden`). Every tenth
 input is left out; the weights of the pass that errs least there are kept, the first among them. Networks
 know their training images by heart and are less sure of others: images may be mirrored, shifted and mixed
 with each other at random, those that are left out too, and p is what the networks say to what comes of it.
@@ -23,7 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from intertwine.data.batches import Batches, count_rows
+from intertwine.combining._hidden import HiddenValues
+from intertwine.data.batches import Batches, count_rows, take
 from intertwine.data.evaluation import call, like_inputs, logits_of
 from intertwine.errors import DataError
 from intertwine.progress import Progress
@@ -31,6 +34,8 @@ from intertwine.progress import Progress
 BATCH = 100
 VARIED = 50  # images of a batch that are new in every pass: more steps are worth more than larger ones
 LEFT_OUT = 10
+RATE = 1e-2  # of the size of a tensor
+SMALL = 1e-3  # least size of one
 SHIFT = 8  # images are shifted by at most an eighth of their sides
 
 
@@ -85,40 +90,58 @@ def distilled(
     inputs: Any,
     *,
     epochs: int,
-    learning_rate: float = 3e-4,
+    learning_rate: float = RATE,
     augment: bool = False,
+    hidden: tuple[float, HiddenValues] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> nn.Module:
-    """A copy of `model` that was trained for `epochs` passes over the inputs; augment: which are images."""
+    """A copy of `model` that was trained for `epochs` passes over the inputs.
+
+    augment: they are images, which are varied. hidden: how much hidden values count, and those.
+    """
     student = copy.deepcopy(model).eval()
     for parameter in student.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
     generator = torch.Generator().manual_seed(seed)
     count, size = count_rows(inputs), VARIED if augment else BATCH
 
+    def varied(chosen: Tensor) -> Any:
+        batch = take(inputs, chosen)
+        if augment:
+            batch = jittered(batch, generator)
+        return mixed(batch, generator) if augment and hidden is None else batch
+
     def asked(chosen: Tensor) -> tuple[Any, Tensor]:
         """Some inputs, and what the networks say to them."""
-        batch = rows_of(inputs, chosen)
-        if not augment:
-            return batch, taught.outputs[chosen]
-        batch = mixed(jittered(batch, generator), generator)
-        return batch, taught.ask(batch)
+        batch = varied(chosen)
+        return batch, taught.ask(batch) if augment else taught.outputs[chosen]
+
+    def loss(chosen: Tensor) -> Tensor:
+        if hidden is None:
+            batch, wanted = asked(chosen)
+            return taught.apart(wanted, scores_of(student, batch))
+        share, inside = hidden
+        off, scores, wanted = inside.apart(varied(chosen))
+        return taught.apart(wanted, scores) + share * off
 
     # Neighbours stay together: where mirror images serve too, each lies beside its image.
     pairs = 2 * torch.randperm((count + 1) // 2, generator=generator)
     order = torch.stack([pairs, pairs + 1], 1).flatten()
     held, learned = order[order < count].tensor_split([count // (2 * LEFT_OUT) * 2])
     trials = [asked(chosen) for chosen in held.split(BATCH) if len(chosen)]
-    optimizer = torch.optim.Adam(student.parameters(), lr=learning_rate)
+    if hidden is not None:
+        hidden[1].follow(student)
+    optimizer = torch.optim.Adam(
+        [{"params": [p], "lr": learning_rate * _size(p)} for p in student.parameters() if p.requires_grad]
+    )
     once = math.ceil(len(learned) / size)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_rate, once, max(1, epochs * once)))
     best, kept = _error(student, taught, trials), copy.deepcopy(student.state_dict())
     for epoch in range(epochs):
         for chosen in learned[torch.randperm(len(learned), generator=generator)].split(size):
             optimizer.zero_grad()
-            batch, wanted = asked(chosen)
-            taught.apart(wanted, scores_of(student, batch)).backward()
+            loss(chosen).backward()
             optimizer.step()
             schedule.step()
         if (now := _error(student, taught, trials)) <= best:
@@ -138,6 +161,11 @@ def _error(model: nn.Module, taught: Teachers, trials: Sequence[tuple[Any, Tenso
     parts = [(len(goal), float(taught.apart(goal, scores_of(model, batch)))) for batch, goal in trials]
     found = sum(n * each for n, each in parts) / sum(n for n, _ in parts) if parts else -math.inf
     return math.inf if math.isnan(found) else found
+
+
+def _size(parameter: Tensor) -> float:
+    """Its root mean square; of a bias that is 0 a little more, so that it moves."""
+    return max(float(parameter.detach().square().mean().sqrt()), SMALL) if parameter.numel() else SMALL
 
 
 def _rate(warm: int, steps: int, step: int) -> float:
@@ -181,13 +209,6 @@ def mixed(images: Tensor, generator: torch.Generator) -> Tensor:
 def scores_of(model: nn.Module, inputs: Any) -> Tensor:
     """The class scores that a model gives for inputs of any form."""
     return logits_of(call(model, inputs, like_inputs(model).dtype))
-
-
-def rows_of(inputs: Any, chosen: Tensor) -> Any:
-    """Some of the inputs."""
-    if isinstance(inputs, dict):
-        return {name: value[chosen.to(value.device)] for name, value in inputs.items()}
-    return inputs[chosen.to(inputs.device)]
 
 
 def _divergence(wanted: Tensor, scores: Tensor) -> Tensor:

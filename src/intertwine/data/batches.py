@@ -54,7 +54,7 @@ class Batches:
                 )
             count = count_rows(inputs)
             if left is not None and left < count:
-                inputs, count = _slice(inputs, 0, left), left
+                inputs, count = take(inputs, slice(left)), left
                 labels = None if labels is None else labels[:left]
             if count:
                 yield to_device(inputs, self.device), labels
@@ -157,13 +157,29 @@ def _two_tensors(data: Any) -> bool:
 
 def _cut(inputs: Any, batch: int) -> Iterator[Any]:
     for start in range(0, count_rows(inputs), batch):
-        yield _slice(inputs, start, start + batch)
+        yield take(inputs, slice(start, start + batch))
 
 
-def _slice(inputs: Any, start: int, stop: int) -> Any:
+def take(inputs: Any, which: slice | Tensor) -> Any:
+    """Some of the inputs: a slice of them, or those of these numbers.
+
+    >>> take({"x": torch.arange(4), "y": torch.zeros(4, 2)}, torch.tensor([2, 0]))["x"].tolist()
+    [2, 0]
+    """
     if isinstance(inputs, dict):
-        return {name: value[start:stop] for name, value in inputs.items()}
-    return inputs[start:stop]
+        return {name: take(value, which) for name, value in inputs.items()}
+    return inputs[which if isinstance(which, slice) else which.to(inputs.device)]
+
+
+def tensors_of(inputs: Any, like: Tensor) -> tuple[Tensor, ...]:
+    """The tensors that inputs hold, in their order, on the device of `like`; real numbers in its precision.
+
+    >>> held = {"tokens": torch.tensor([3]), "weight": torch.zeros(1)}
+    >>> [t.dtype for t in tensors_of(held, torch.zeros(1).double())]
+    [torch.int64, torch.float64]
+    """
+    found = inputs.values() if isinstance(inputs, dict) else [inputs]
+    return tuple(t.to(like.device, like.dtype if t.is_floating_point() else t.dtype) for t in found)
 
 
 def joined(parts: list[Any], where: str = "the data") -> Any:

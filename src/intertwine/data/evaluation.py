@@ -200,6 +200,7 @@ def call(model: nn.Module, inputs: Any, dtype: torch.dtype | None = None) -> Any
     args, kwargs = arguments(inputs)
     if dtype is not None:  # tokens stay numbers
         args = tuple(x if x.dtype == torch.int64 else x.to(dtype) for x in args)
+        kwargs = {k: x.to(dtype) if x.is_floating_point() else x for k, x in kwargs.items()}
     shape = tuple(args[0].shape) if args else tuple(kwargs)
     try:
         return model(*args, **kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -112,7 +112,7 @@ def explore(
     >>> found.landscape.grid.shape, max(found.sample.losses) < 1e-7
     ((5, 5), True)
     """
-    example = inputs if isinstance(inputs, tuple) else (inputs,)
+    example = inputs if isinstance(inputs, tuple | Mapping) else (inputs,)
     objective = _objective(model, example, data, limit, loss, batch_norm, seed)
     sample: EquivalenceSample | None = None
     notes: list[str] = []
@@ -150,8 +150,8 @@ def explore(
 
 
 def _objective(
-    model: nn.Module, example: tuple[Any, ...], data: Any, limit: int | None, loss: str, batch_norm: str,
-    seed: int,
+    model: nn.Module, example: tuple[Any, ...] | Mapping[str, Any], data: Any, limit: int | None, loss: str,
+    batch_norm: str, seed: int,
 ) -> Objective:  # fmt: skip
     if data is not None:
         device = next((p.device for p in model.parameters()), None)
@@ -161,23 +161,35 @@ def _objective(
         return function_distance(model, images, batch_norm=batch_norm)
     if loss != "J":
         raise InputError("a data loss needs data", do="give data, for example --data digits")
-    if not example or not all(isinstance(each, Tensor) for each in example):
+    held = example.values() if isinstance(example, Mapping) else example
+    if not held or not all(isinstance(each, Tensor) for each in held):
         raise InputError(
             "the model takes other inputs than tensors", so="explore calls a model with tensors only",
-            do="wrap it in a module with tensor arguments and one tensor output",
+            do="wrap it in a module with tensor arguments",
         )  # fmt: skip
     drawn = draw_inputs(example, limit or _affordable(model, example, batch_norm), seed)
     return function_distance(model, drawn, batch_norm=batch_norm)
 
 
-def _affordable(model: nn.Module, example: tuple[Tensor, ...], batch_norm: str) -> int:
+def _affordable(model: nn.Module, example: tuple[Tensor, ...] | Mapping[str, Tensor], batch_norm: str) -> int:
     """How many inputs take a quarter of a second and write at most 512 MB in a forward pass."""
     few = function_distance(model, draw_inputs(example, 8, 0), batch_norm=batch_norm)
     return max(8, min(plan_inputs(few), MEMORY // few.bytes_per_example()))
 
 
-def draw_inputs(example: tuple[Tensor, ...], count: int, seed: int) -> list[Tensor]:
-    """Gaussian inputs in the shape of the example; whole numbers are drawn from the example's range."""
+def draw_inputs(
+    example: Sequence[Tensor] | Mapping[str, Tensor], count: int, seed: int
+) -> list[Tensor] | dict[str, Tensor]:
+    """Gaussian inputs in the shape of the example; whole numbers are drawn from the example's range.
+
+    Whole numbers that are all one, and yes or no, are as in the example: a mask that lets all through.
+    """
+    if isinstance(example, Mapping):
+        return dict(zip(example, _draw(example.values(), count, seed), strict=True))
+    return _draw(example, count, seed)
+
+
+def _draw(example: Iterable[Tensor], count: int, seed: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
     inputs = []
     for each in example:
@@ -187,6 +199,8 @@ def draw_inputs(example: tuple[Tensor, ...], count: int, seed: int) -> list[Tens
         check_memory(math.prod(shape) * each.element_size(), f"{count:,} inputs", do="give a smaller limit")
         if each.is_floating_point():
             drawn = torch.randn(shape, generator=generator)
+        elif each.dtype == torch.bool or bool((each == 1).all()):
+            drawn = each[torch.arange(count) % len(each)]
         else:
             low, high = min(0, int(each.min())), int(each.max())
             drawn = torch.randint(low, high + 1, shape, generator=generator)

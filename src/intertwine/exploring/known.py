@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from intertwine.exploring.objective import Objective, squared_distance
+from intertwine.exploring.objective import Objective, scores, squared_distance
 from intertwine.exploring.orbit import Explained, Orbit, find_orbit, trace_path
 from intertwine.exploring.plane import Plane
 from intertwine.exploring.search import EquivalenceSample
@@ -52,7 +52,8 @@ class KnownSymmetry:
         total = 0.0
         for start in range(0, objective.size, 1024):
             part = slice(start, start + 1024)
-            output = moved(*(x[part] for x in objective.inputs))
+            args, kwargs = objective.arguments(part)
+            output = scores(moved(*args, **kwargs))
             total += float(squared_distance(output, objective.outputs[part]).double().sum())
         return total / objective.size
 

@@ -24,12 +24,13 @@ from torch.func import functional_call, replace_all_batch_norm_modules_, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from intertwine.checks import checked
-from intertwine.errors import InputError, ModelError, Unsupported, WeightsError
+from intertwine.data.evaluation import logits_of
+from intertwine.errors import InputError, IntertwineError, ModelError, Unsupported, WeightsError
 from intertwine.graph.export import check_values
 from intertwine.text import first_line
 
 PerExample = Callable[[Tensor, Tensor], Tensor]
-Inputs = Tensor | Sequence[Tensor]
+Inputs = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,18 @@ def squared_distance(output: Tensor, target: Tensor) -> Tensor:
     return (output - target).flatten(1).square().sum(1) if output.dim() > 1 else (output - target).square()
 
 
+def scores(output: Any) -> Tensor:
+    """The tensor that a model returns, or its logits where it names them; of a tuple, none stands for all."""
+    found = logits_of(output) if isinstance(output, Mapping) else output
+    if not isinstance(found, Tensor):
+        raise ModelError(
+            f"the model's output is a {type(output).__name__}, not a tensor",
+            so="the distance of two functions is not defined",
+            do="wrap the model in a module that returns one tensor, for example its logits",
+        )
+    return found
+
+
 class Objective:
     """A scalar function of a flat parameter vector; see `function_distance` and `data_loss`."""
 
@@ -109,6 +122,7 @@ class Objective:
             raise Unsupported(f"{whole} is no real number: {parameters[whole].dtype}", do="make it a buffer")
         self.layout = FlatLayout(tuple(parameters), tuple(tuple(p.shape) for p in parameters.values()))
         self.theta = self.layout.flatten(parameters)
+        self._names = tuple(inputs) if isinstance(inputs, Mapping) else ()
         self.inputs = _check_inputs(inputs)
         self.size = len(self.inputs[0])
         self.outputs = self._check_outputs()
@@ -151,9 +165,13 @@ class Objective:
 
     def run(self, vector: Tensor, examples: slice = slice(None)) -> Tensor:
         """phi(x, vector) for the chosen part of C."""
-        inputs = tuple(x[examples] for x in self.inputs)
-        result: Tensor = functional_call(self._module, self.layout.unflatten(vector), inputs)
-        return result
+        output = functional_call(self._module, self.layout.unflatten(vector), *self.arguments(examples))
+        return scores(output)
+
+    def arguments(self, examples: slice = slice(None)) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+        """What the model is called with for the chosen part of C."""
+        found = tuple(x[examples] for x in self.inputs)
+        return ((), dict(zip(self._names, found, strict=True))) if self._names else (found, {})
 
     def sums(self, vectors: Tensor, examples: slice = slice(None), *, batched: bool = False) -> Tensor:
         """Sum (not mean) of the loss over a part of C, for every row of `vectors`; differentiable."""
@@ -244,15 +262,11 @@ class Objective:
             with torch.no_grad():
                 try:
                     output = self.run(self.theta, slice(start, start + step))
+                except IntertwineError:
+                    raise
                 except Exception as error:
                     reason = first_line(error)
                     raise ModelError(f"the model does not run on these inputs: {reason}") from error
-            if not isinstance(output, Tensor):
-                raise ModelError(
-                    f"the model's output is a {type(output).__name__}, not a tensor",
-                    so="the distance of two functions is not defined",
-                    do="wrap the model in a module that returns one tensor, for example its logits",
-                )
             if (
                 not output.is_floating_point()
                 or output.dim() == 0
@@ -300,7 +314,8 @@ def data_loss(
 
 
 def _check_inputs(inputs: Inputs) -> tuple[Tensor, ...]:
-    tensors = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    held = inputs.values() if isinstance(inputs, Mapping) else inputs
+    tensors = (held,) if isinstance(held, Tensor) else tuple(held)
     if not tensors or any(not isinstance(x, Tensor) or x.dim() == 0 for x in tensors):
         raise InputError("inputs must be a tensor, or tensors, with one row for every example")
     if len({len(x) for x in tensors}) != 1 or len(tensors[0]) == 0:

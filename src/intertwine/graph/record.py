@@ -17,12 +17,13 @@ from intertwine.graph.export import Traced, named_tensors
 
 
 class Recorder:
-    """The graph of `traced` with the weights of one model."""
+    """The graph of `traced` with the weights of one model; live: gradients reach them."""
 
-    def __init__(self, traced: Traced, model: nn.Module) -> None:
-        self.traced = traced
+    def __init__(self, traced: Traced, model: nn.Module, *, live: bool = False) -> None:
+        self.traced, self.live = traced, live
         state = named_tensors(model)
-        self.fixed: dict[str, Tensor] = {node: state[name].detach() for node, name in traced.weights.items()}
+        named = traced.weights.items()
+        self.fixed: dict[str, Tensor] = {n: state[w] if live else state[w].detach() for n, w in named}
         self.fixed.update(traced.constants)
         self.inputs = [n for n in traced.graph.nodes if n.op == "placeholder" and n.name not in self.fixed]
         self.batch = rows_of([n.meta.get("val") for n in self.inputs])
@@ -30,7 +31,7 @@ class Recorder:
     def __call__(
         self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, wanted: Collection[str]
     ) -> tuple[dict[str, Tensor], Any]:
-        """The values of the wanted nodes and the model's (first) output, without gradients."""
+        """The values of the wanted nodes and the model's (first) output."""
         leaves = tree_flatten((tuple(args), dict(kwargs or {})))[0]
         rows = rows_of(leaves)
         if rows == self.batch:
@@ -45,13 +46,13 @@ class Recorder:
         values = {name: torch.cat([found[name] for found, _ in parts]) for name in wanted}
         return values, torch.cat([output for _, output in parts])
 
-    @torch.no_grad()
     def _run(self, leaves: Sequence[Any], wanted: Collection[str]) -> tuple[dict[str, Tensor], Any]:
         given = iter(leaves)
         placeholders = [n.name for n in self.traced.graph.nodes if n.op == "placeholder"]
         values = [self.fixed[name] if name in self.fixed else next(given) for name in placeholders]
         keeper = _Keeper(self.traced, set(wanted))
-        output = keeper.run(*values, enable_io_processing=False)
+        with torch.set_grad_enabled(self.live and torch.is_grad_enabled()):
+            output = keeper.run(*values, enable_io_processing=False)
         return keeper.found, output[0] if isinstance(output, (tuple, list)) and output else output
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from intertwine.checks import checked
 from intertwine.data.evaluation import like_inputs
 from intertwine.errors import InputError, NotFound
+from intertwine.graph.export import check_values
 from intertwine.inside.attribution import Attribution, ClassView
 from intertwine.inside.backward import Backward
 from intertwine.inside.classes import (
@@ -22,7 +23,7 @@ from intertwine.inside.classes import (
     find_classes,
     mean_of_pairs,
 )
-from intertwine.inside.inputs import Inputs, as_inputs
+from intertwine.inside.inputs import Inputs, Rows, as_inputs
 from intertwine.inside.methods import METHODS, attribute_rows, heat_map
 from intertwine.inside.network import Carrier, Network, open_network
 from intertwine.progress import Progress, counted
@@ -79,7 +80,7 @@ def attribute(
     """
     _check(methods, order, inputs, classes)
     given = as_inputs(data)
-    network = open_network(model, given.rows(torch.arange(min(batch, len(given)))), example, kwargs)
+    network = _open(model, given, batch, example, kwargs)
     chosen = network.axis(axis)
     carrier = network.carrier(chosen, at)
     found = _channels(network, axis, channel, beta, by)
@@ -99,7 +100,7 @@ def attribute(
     look = _Look(back, carrier, given, totals, weight, tuple(methods), rng, controls, scale > 0)
     views = tuple(look.at(members, maps, inputs, labels, show) for members, maps in ranked[:classes])
     shown = sorted({n for view in views for n in view.inputs})
-    rows = {n: given.rows(torch.tensor([n]))[0].cpu().numpy() for n in shown}
+    rows = {n: given.rows(torch.tensor([n])).first[0].cpu().numpy() for n in shown}
     return Attribution(
         axis=axis, at=carrier.name, group=str(chosen.group), beta=None if channel is not None else beta,
         by="given" if channel is not None else by, methods=tuple(methods), classes=views, found=len(ranked),
@@ -107,6 +108,20 @@ def attribute(
         labels={n: given.label_name(n) for n in shown},
         tokens={n: tuple(tokens[n]) for n in shown} if tokens is not None else {},
     )  # fmt: skip
+
+
+def _open(
+    model: nn.Module, given: Inputs, batch: int, example: Any, kwargs: Mapping[str, Any] | None
+) -> Network:
+    """The network for batches of the inputs; named ones are all that it is called with."""
+    if len(given) < 1 or batch < 1:
+        raise InputError(f"{len(given)} inputs in batches of {batch}", do="give at least 1")
+    rows = given.rows(torch.arange(min(batch, len(given))))
+    if not given.arguments:
+        return open_network(model, rows.first, example, kwargs)
+    check_values(model)
+    rows = rows.to(like_inputs(model))
+    return Network(model, (), dict(zip(given.arguments, (rows.first, *rows.beside), strict=True)))
 
 
 def _check(methods: Sequence[str], order: str, inputs: int, classes: int) -> None:
@@ -141,7 +156,7 @@ def _scan(
     advance = counted(progress, len(given), "inputs")
     for start in range(0, len(given), back.network.batch):
         rows = _ready(back, given, torch.arange(start, min(start + back.network.batch, len(given))))
-        value = back.values(rows).movedim(carrier.dim, -1)[..., place.to(rows.device)]
+        value = back.values(rows).movedim(carrier.dim, -1)[..., place.to(rows.first.device)]
         moments.add(value.reshape(-1, len(place)))
         totals.append(value.flatten(1, -2).sum(1) if value.ndim > 2 else value)
         if advance is not None:
@@ -149,9 +164,8 @@ def _scan(
     return moments, torch.cat(totals).double().cpu()
 
 
-def _ready(back: Backward, given: Inputs, numbers: Tensor) -> Tensor:
-    rows, like = given.rows(numbers), like_inputs(back.network.model)
-    return rows.to(like.device, like.dtype if rows.is_floating_point() else rows.dtype)
+def _ready(back: Backward, given: Inputs, numbers: Tensor) -> Rows:
+    return given.rows(numbers).to(like_inputs(back.network.model))
 
 
 class _Look:
@@ -196,9 +210,8 @@ class _Look:
         for row, members in zip(table, sets, strict=True):
             row[self.carrier.place[list(members)]] = self.weight[list(members)]
         weights = table.repeat_interleave(len(rows), 0)
-        like = rows if rows.is_floating_point() else like_inputs(self.back.network.model)
-        tiled = rows.repeat(len(sets), *[1] * (rows.ndim - 1))
-        found = attribute_rows(self.back, tiled, weights.to(like), method)
+        like = like_inputs(self.back.network.model)
+        found = attribute_rows(self.back, rows.repeat(len(sets)), weights.to(like), method)
         return heat_map(self.back, found, method).double().cpu().numpy(), found.error
 
     def _members(self, alone: Sequence[int], best: Tensor) -> tuple[np.ndarray, Tensor]:

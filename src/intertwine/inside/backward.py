@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, fx
 
 from intertwine.errors import Unsupported
+from intertwine.inside.inputs import Rows
 from intertwine.inside.network import Network
 from intertwine.rules.registry import find_rule
 
@@ -87,22 +88,24 @@ class Backward:
         self.leaf = _leaf(self.body, network.batch)
         self.tokens = self.leaf.op != "placeholder"
 
-    def leaves(self, rows: Tensor) -> Tensor:
+    def leaves(self, rows: Rows | Tensor) -> Tensor:
         """What attributions refer to: the rows themselves, or the embeddings of their tokens."""
-        return self._all(rows, None)[0] if self.tokens else rows
+        rows = Rows.of(rows)
+        return self._all(rows, None)[0] if self.tokens else rows.first
 
-    def values(self, rows: Tensor, leaf: Tensor | None = None) -> Tensor:
+    def values(self, rows: Rows | Tensor, leaf: Tensor | None = None) -> Tensor:
         """The value itself; `leaf` takes the place of what is made from the rows."""
-        return self._all(rows, leaf)[1]
+        return self._all(Rows.of(rows), leaf)[1]
 
-    def score(self, rows: Tensor, weights: Tensor, leaf: Tensor | None = None) -> Tensor:
+    def score(self, rows: Rows | Tensor, weights: Tensor, leaf: Tensor | None = None) -> Tensor:
         """F = sum over positions of sum_c weights_c a_c, for every row: what attributions are of."""
         return _seed(self.values(rows, leaf), weights, self.dim)
 
     def gradient(
-        self, rows: Tensor, weights: Tensor, *, guided: bool = False, leaf: Tensor | None = None
+        self, rows: Rows | Tensor, weights: Tensor, *, guided: bool = False, leaf: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """(dF / d leaf, F) for every row; weights: (rows, channels)."""
+        rows = Rows.of(rows)
         leaf = self.leaves(rows) if leaf is None else leaf
         gradients, scores = [], []
         for index, count in self._chunks(len(rows)):
@@ -117,16 +120,16 @@ class Backward:
         return torch.cat(gradients), torch.cat(scores)
 
     @torch.no_grad()
-    def _all(self, rows: Tensor, leaf: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _all(self, rows: Rows, leaf: Tensor | None) -> tuple[Tensor, Tensor]:
         pairs = []
         for index, count in self._chunks(len(rows)):
             found = self._run(rows[index], None if leaf is None else leaf[index], False)
             pairs.append([part[:count] for part in found])
         return torch.cat([p[0] for p in pairs]), torch.cat([p[1] for p in pairs])
 
-    def _run(self, rows: Tensor, leaf: Tensor | None, guided: bool) -> tuple[Tensor, Tensor]:
+    def _run(self, rows: Rows, leaf: Tensor | None, guided: bool) -> tuple[Tensor, Tensor]:
         interpreter = _Interpreter(self.body, self.leaf, leaf, guided)
-        (out,) = interpreter.run(rows, *self.network.others)
+        (out,) = interpreter.run(rows.first, *(rows.beside or self.network.others))
         assert interpreter.given is not None
         return interpreter.given, out
 

@@ -9,20 +9,61 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from intertwine.data.batches import Batches
+from intertwine.data.batches import Batches, tensors_of
 from intertwine.errors import DataError, NotFound
 
 _DIGITS = 18  # of a label: more do not fit a whole number of torch
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
-    """`rows(numbers)` are inputs; labels and their names where there are any."""
+class Rows:
+    """Some inputs: what is attributed to, and what the network reads beside it (masks), row by row.
 
-    rows: Callable[[Tensor], Tensor]
+    >>> rows = Rows(torch.arange(3), (torch.arange(3) * 2,))
+    >>> rows[torch.tensor([2, 0])].beside[0].tolist(), len(rows.repeat(2))
+    ([4, 0], 6)
+    """
+
+    first: Tensor
+    beside: tuple[Tensor, ...] = ()
+
+    @classmethod
+    def of(cls, rows: Rows | Tensor) -> Rows:
+        """A tensor as rows with nothing beside."""
+        return rows if isinstance(rows, Rows) else cls(rows)
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def __getitem__(self, numbers: Tensor) -> Rows:
+        return self._each(lambda t: t[numbers.to(t.device)])
+
+    def repeat(self, times: int) -> Rows:
+        """All of them, so many times one after the other."""
+        return self._each(lambda t: t.repeat(times, *[1] * (t.ndim - 1)))
+
+    def to(self, like: Tensor) -> Rows:
+        """On the device of `like`, real numbers in its precision."""
+        return Rows(*_split(tensors_of(dict(enumerate((self.first, *self.beside))), like)))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Rows:
+        return Rows(change(self.first), tuple(change(t) for t in self.beside))
+
+
+def _split(tensors: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    return tensors[0], tensors[1:]
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """`rows(numbers)` are inputs; labels and their names where there are any. arguments: the names of the
+    model's arguments, where the inputs are named."""
+
+    rows: Callable[[Tensor], Rows]
     count: int
     labels: Tensor | None
     names: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return self.count
@@ -57,10 +98,10 @@ def as_inputs(data: Any) -> Inputs:
     (3, [0, 2])
     """
     if isinstance(data, Tensor) and data.dim() and not (data.is_meta or data.layout != torch.strided):
-        found = Inputs(lambda numbers: data[numbers], len(data), None, ())
+        found = Inputs(lambda numbers: Rows(data[numbers]), len(data), None, ())
     elif hasattr(data, "rows") and hasattr(data, "labels"):
         names = tuple(map(str, getattr(data, "classes", ())))
-        found = Inputs(data.rows, len(data), data.labels, names)
+        found = Inputs(lambda numbers: Rows(data.rows(numbers)), len(data), data.labels, names)
     elif isinstance(data, Sequence) and len(data) == 2 and isinstance(data[0], Tensor):
         try:
             images, labels = data[0], torch.as_tensor(data[1])
@@ -70,12 +111,12 @@ def as_inputs(data: Any) -> Inputs:
             raise DataError("inputs and labels are not plain tensors", do="give (N, ...) inputs and N labels")
         if len(images) != len(labels):
             raise DataError(f"{len(images)} inputs but {len(labels)} labels")
-        found = Inputs(lambda numbers: images[numbers], len(images), labels, ())
+        found = Inputs(lambda numbers: Rows(images[numbers]), len(images), labels, ())
     else:
         inputs, given = Batches(data).whole()
-        if not isinstance(inputs, Tensor):
-            raise DataError("inputs with named arguments are not attributed", do="give one tensor of inputs")
-        found = Inputs(lambda numbers: inputs[numbers], len(inputs), given, ())
+        named = inputs if isinstance(inputs, dict) else {"": inputs}
+        whole = Rows(*_split(tuple(named.values())))
+        found = Inputs(whole.__getitem__, len(whole), given, (), tuple(named) if named is inputs else ())
     if not found.count:
         raise DataError("there are no inputs", do="give at least one image or sequence")
     return found

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from intertwine.errors import InputError
 from intertwine.inside.backward import Backward
+from intertwine.inside.inputs import Rows
 
 T = TypeVar("T")
 COMPLETE = 0.01  # integrated gradients are refined until they miss F(x) - F(b) by less than this
@@ -38,24 +39,24 @@ class Heat:
     error: Tensor | None = None
 
 
-def guided(back: Backward, rows: Tensor, weights: Tensor) -> Heat:
+def guided(back: Backward, rows: Rows, weights: Tensor) -> Heat:
     """Guided backpropagation."""
     return Heat(*back.gradient(rows, weights, guided=True))
 
 
-def gradient(back: Backward, rows: Tensor, weights: Tensor) -> Heat:
+def gradient(back: Backward, rows: Rows, weights: Tensor) -> Heat:
     """dF/dx."""
     return Heat(*back.gradient(rows, weights))
 
 
-def times_input(back: Backward, rows: Tensor, weights: Tensor) -> Heat:
+def times_input(back: Backward, rows: Rows, weights: Tensor) -> Heat:
     """x dF/dx."""
     leaf = back.leaves(rows)
     slope, score = back.gradient(rows, weights, leaf=leaf)
     return Heat(leaf * slope, score)
 
 
-def integrated(back: Backward, rows: Tensor, weights: Tensor, steps: int = 32) -> Heat:
+def integrated(back: Backward, rows: Rows, weights: Tensor, steps: int = 32) -> Heat:
     """The midpoint rule on the line from 0 to x; steps are doubled until the sum is right to 1 %."""
     leaf = back.leaves(rows)
     score = back.score(rows, weights, leaf)
@@ -65,7 +66,7 @@ def integrated(back: Backward, rows: Tensor, weights: Tensor, steps: int = 32) -
         for part in _together(range(steps), back, rows):
             share = torch.tensor([(k + 0.5) / steps for k in part]).to(leaf)
             line = torch.einsum("k,...->k...", share, leaf).flatten(0, 1)
-            slopes, _ = back.gradient(_tiled(rows, part), _tiled(weights, part), leaf=line)
+            slopes, _ = back.gradient(rows.repeat(len(part)), _tiled(weights, part), leaf=line)
             total += slopes.unflatten(0, (len(part), len(rows))).sum(0)
         found = leaf * total / steps
         moved = found.flatten(1).abs().sum(1)
@@ -75,7 +76,7 @@ def integrated(back: Backward, rows: Tensor, weights: Tensor, steps: int = 32) -
         steps *= 2
 
 
-def occlusion(back: Backward, rows: Tensor, weights: Tensor, patch: int | None = None) -> Heat:
+def occlusion(back: Backward, rows: Rows, weights: Tensor, patch: int | None = None) -> Heat:
     """F(x) - F(x without a patch): an eighth of the side, moved by half of itself; one token at a time."""
     leaf = back.leaves(rows)
     score = back.score(rows, weights, leaf)
@@ -87,7 +88,7 @@ def occlusion(back: Backward, rows: Tensor, weights: Tensor, patch: int | None =
         without = leaf.repeat(len(part), *[1] * (leaf.ndim - 1)).unflatten(0, (len(part), len(rows)))
         for one, window in zip(without, part, strict=True):
             one[(*before, *window)] = 0
-        left = back.score(_tiled(rows, part), _tiled(weights, part), without.flatten(0, 1))
+        left = back.score(rows.repeat(len(part)), _tiled(weights, part), without.flatten(0, 1))
         for one, window in zip(left.unflatten(0, (len(part), len(rows))), part, strict=True):
             total[(slice(None), *window)] += (score - one).reshape(-1, *[1] * len(places))
             covered[window] += 1
@@ -100,15 +101,15 @@ def occlusion(back: Backward, rows: Tensor, weights: Tensor, patch: int | None =
     return Heat((shared / leaf.shape[1])[:, None].expand_as(leaf), score)
 
 
-def _together(items: Sequence[T], back: Backward, rows: Tensor) -> Iterator[Sequence[T]]:
+def _together(items: Sequence[T], back: Backward, rows: Rows) -> Iterator[Sequence[T]]:
     """As many at a time as fill a batch of the network with all rows."""
     step = max(1, back.network.batch // len(rows))
     for start in range(0, len(items), step):
         yield items[start : start + step]
 
 
-def _tiled(rows: Tensor, part: Sequence[object]) -> Tensor:
-    return rows.repeat(len(part), *[1] * (rows.ndim - 1))
+def _tiled(weights: Tensor, part: Sequence[object]) -> Tensor:
+    return weights.repeat(len(part), *[1] * (weights.ndim - 1))
 
 
 def _windows(places: tuple[int, ...], sides: list[int]) -> list[tuple[slice, ...]]:
@@ -130,11 +131,11 @@ METHODS: dict[str, Callable[..., Heat]] = {
 SIGNED = ("input", "integrated", "occlusion")
 
 
-def attribute_rows(back: Backward, rows: Tensor, weights: Tensor, method: str = "guided") -> Heat:
+def attribute_rows(back: Backward, rows: Rows | Tensor, weights: Tensor, method: str = "guided") -> Heat:
     """The attribution of F to every input, by a method of the table above."""
     if method not in METHODS:
         raise InputError(f"no method named {method!r}", do=f"use {', '.join(METHODS)}")
-    return METHODS[method](back, rows, weights)
+    return METHODS[method](back, Rows.of(rows), weights)
 
 
 def heat_map(back: Backward, heat: Heat, method: str) -> Tensor:

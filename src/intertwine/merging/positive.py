@@ -21,13 +21,13 @@ def regular(moment: np.ndarray, ridge: float) -> np.ndarray:
     return regular_factor(torch.from_numpy(moment), ridge)[0].numpy()
 
 
-def regular_factor(moment: torch.Tensor, ridge: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """C + r I, and its Cholesky factor."""
+def regular_factor(moment: torch.Tensor, ridge: float) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """C + r I, its Cholesky factor, and r: the ridge, or what it takes."""
     size = float(moment.diagonal().abs().sum())
     ridge = max(ridge, LEAST * size, 1e-300)
     while True:
         made = moment + ridge * torch.eye(len(moment)).to(moment)
         factor, failed = torch.linalg.cholesky_ex(made)
         if not bool(failed) or not np.isfinite(size):
-            return made, factor
+            return made, factor, ridge
         ridge *= 10

@@ -198,30 +198,32 @@ class _LeastSquares:
 
     def __init__(self, ridge: float) -> None:
         self.ridge, self._sums = ridge, Grams()
-        self._known: tuple[Tensor, bool, Tensor, Tensor] | None = None
+        self._known: tuple[Tensor, bool, float, Tensor] | None = None
 
     def __call__(self, inputs: Tensor, missing: Tensor, kept: Tensor | None, bias: bool) -> Tensor:
         first, second = self._sums(inputs, kept)
         if self._known is None or self._known[0] is not second or self._known[1] != bias:
             self._known = (second, bias, *self._factored(first, second, len(missing), bias))
-        _, _, gram, factor = self._known
+        _, _, ridge, factor = self._known
         rows = inputs if kept is None else inputs[kept]
         cross = (rows.T @ missing).to("cpu", torch.float64)
         if bias:
             cross = torch.cat([cross, missing.sum(0).to("cpu", torch.float64)[None]])
-        change = torch.cholesky_solve(cross, factor)
-        for _ in range(ROUNDS - 1):
-            change = change + torch.cholesky_solve(cross - gram @ change, factor)
+        step = change = torch.cholesky_solve(cross, factor)
+        for _ in range(ROUNDS - 1):  # what a round leaves of the right side is the ridge times its step
+            step = torch.cholesky_solve(ridge * step, factor)
+            change = change + step
         return change.to(inputs)
 
-    def _factored(self, first: Tensor, second: Tensor, rows: int, bias: bool) -> tuple[Tensor, Tensor]:
+    def _factored(self, first: Tensor, second: Tensor, rows: int, bias: bool) -> tuple[float, Tensor]:
         gram = second
         if bias:
             column = first[:, None]
             corner = column.new_full((1, 1), rows)
             gram = torch.cat([torch.cat([second, column], 1), torch.cat([column.T, corner], 1)])
         weight = self.ridge * min(1.0, len(gram) / rows) * gram.diagonal().mean().clamp_min(1e-300)
-        return gram, regular_factor(gram, float(weight))[1]
+        _, factor, ridge = regular_factor(gram, float(weight))
+        return ridge, factor
 
 
 def _mapped(wanted: Tensor, shape: tuple[int, ...], c: Contraction, plan: MergePlan) -> Tensor | None:

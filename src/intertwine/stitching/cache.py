@@ -17,6 +17,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from intertwine.data.batches import take, tensors_of
 from intertwine.data.evaluation import like_inputs
 from intertwine.errors import DataError
 from intertwine.stitching.junctions import Junction
@@ -93,11 +94,11 @@ def record(
     a: Surgeon,
     b: Surgeon,
     junctions: Sequence[Junction],
-    inputs: Tensor,
+    inputs: Any,
     labels: Tensor,
     store: TensorStore,
     *,
-    inputs_b: Tensor | None = None,
+    inputs_b: Any = None,
     moments: bool = True,
     progress: Any = None,
 ) -> Recorded:
@@ -109,12 +110,12 @@ def record(
     sums = [StitchMoments(*j.widths) for j in junctions] if moments else []
     kept: list[list[Tensor]] = []
     outputs: tuple[list[Tensor], list[Tensor]] = ([], [])
-    likes = [like_inputs(part) if inputs.is_floating_point() else inputs for part in (part_a, part_b)]
-    for start in range(0, len(inputs), a.batch):
+    likes, count = (like_inputs(part_a), like_inputs(part_b)), len(labels)
+    for start in range(0, count, a.batch):
         rows = slice(start, start + a.batch)
-        batch = inputs[rows].to(likes[0])
-        batch_b = (inputs if inputs_b is None else inputs_b)[rows].to(likes[1])
-        found_a, found_b = iter(part_a(batch)), iter(part_b(batch_b))
+        batch = tensors_of(take(inputs, rows), likes[0])
+        batch_b = tensors_of(take(inputs if inputs_b is None else inputs_b, rows), likes[1])
+        found_a, found_b = iter(part_a(*batch)), iter(part_b(*batch_b))
         for k, junction in enumerate(junctions):
             mine = [next(found_a) for _ in range(1 + len(junction.a.live))]
             other = [next(found_b) for _ in range(1 + len(junction.b.live))]
@@ -122,14 +123,14 @@ def record(
             if not junction.inside:
                 keep = keep[:1]
             if start == 0:
-                kept.append([store.empty((len(inputs), *v.shape[1:]), v.dtype) for v in keep])
+                kept.append([store.empty((count, *v.shape[1:]), v.dtype) for v in keep])
             for whole, value in zip(kept[k], keep, strict=True):
-                whole[start : start + len(batch)] = value.cpu()
+                whole[rows] = value.cpu()
             if moments:
                 below, above = junction.a.value.layout, junction.b.value.layout
                 sums[k].add(resize(below.features(mine[0]), above.pixels), above.features(other[0]))
         outputs[0].append(next(found_a).cpu())
         outputs[1].append(next(found_b).cpu())
         if progress is not None:
-            progress(len(batch))
+            progress(len(labels[rows]))
     return Recorded(labels, torch.cat(outputs[0]), torch.cat(outputs[1]), kept, sums)

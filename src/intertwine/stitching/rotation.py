@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.checks import checked
+from intertwine.data.batches import take
 from intertwine.data.evaluation import SIGMAS
 from intertwine.errors import InputError
 from intertwine.graph.export import check_values
@@ -100,7 +101,7 @@ def rotate(
             f"{epochs} epochs at rate {learning_rate:g}", do="give 0 or more, and a positive rate"
         )
     given = checked_data(train_data, data)
-    surgeon = make_surgeon(model, given[0][0][: min(batch, len(given[0][1]))], "the model")
+    surgeon = make_surgeon(model, take(given[0][0], slice(min(batch, len(given[0][1])))), "the model")
     check_labels(given, {"the model": surgeon})
     cut = surgeon.cut(at)
     group = cut.value.group

@@ -12,7 +12,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from intertwine.checks import checked
-from intertwine.data.batches import Batches
+from intertwine.data.batches import Batches, arguments, take, tensors_of
+from intertwine.data.evaluation import like_inputs
 from intertwine.errors import DataError, ModelError
 from intertwine.progress import Advance, Progress, counted
 from intertwine.results import Result, Table
@@ -34,7 +35,7 @@ from intertwine.stitching.maps import FullMap
 from intertwine.stitching.start import closed_form, sparsity
 from intertwine.symmetry.surgery import Part, Surgeon
 
-Labelled = tuple[Tensor, Tensor]
+Labelled = tuple[Any, Tensor]  # inputs are a tensor, or named ones
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def stitch(
     enough: float = 1.0,
     batch: int = 100,
     memory: int = MEMORY,
-    inputs_b: tuple[Tensor, Tensor] | None = None,
+    inputs_b: tuple[Any, Any] | None = None,
     progress: Progress | None = None,
     each: Callable[[Stitching], None] | None = None,
     **options: Any,
@@ -155,7 +156,7 @@ def stitch(
     batch = min(batch, len(given[0][1]))
     other = inputs_b or (given[0][0], given[1][0])
     firsts = ((a, given[0][0], "A"), (b, other[0], "B"))
-    sides = [make_surgeon(model, inputs[:batch], name) for model, inputs, name in firsts]
+    sides = [make_surgeon(model, take(inputs, slice(batch)), name) for model, inputs, name in firsts]
     check_labels(given, {"A": sides[0], "B": sides[1]})
     junctions = find_junctions(sides[0], sides[1], at, at_b, skip=skip)
     _check_widths(junctions, wanted)
@@ -249,10 +250,11 @@ class Stitched(nn.Module):
         self.prefix, self.stitch, self.suffix, self.skip = a, phi, b, skip
         self._inside = junction.inside
 
-    def forward(self, x: Tensor) -> Tensor:
-        value, *live = self.prefix(x)
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
+        given = (*inputs, *named.values())
+        value, *live = self.prefix(*given)
         if self.skip is not None:
-            live = self.skip(x)[1:]
+            live = self.skip(*given)[1:]
         out: Tensor = self.suffix(self.stitch(value), *(live if self._inside else ()))
         return out
 
@@ -260,7 +262,7 @@ class Stitched(nn.Module):
 def stitched_model(
     a: nn.Module,
     b: nn.Module,
-    example: Tensor,
+    example: Any,
     stitching: Stitching | None = None,
     *,
     at: str | None = None,
@@ -279,7 +281,7 @@ def stitched_model(
     suffix = sides[1].suffix(junction.b)
     for name, tensor in (stitching.statistics if stitching is not None else {}).items():
         suffix.get_buffer(f"body.{name}").copy_(tensor)
-    like = next((p for p in suffix.parameters()), example)
+    like = next((p for p in suffix.parameters()), like_inputs(b))
     phi = make_stitch(junction, FullMap(matrix.to(like)))
     other = sides[1].prefix(junction.b) if skip == "b" and junction.inside else None
     return Stitched(junction, sides[0].prefix(junction.a), phi, suffix, other)
@@ -291,16 +293,16 @@ def checked_data(train: Any, test: Any) -> list[Labelled]:
         Batches(data).whole(labelled=True, name=name)  # type: ignore[misc]
         for data, name in ((train, "training data"), (test, "test data"))
     ]
-    if any(isinstance(inputs, dict) for inputs, _ in given):
-        raise DataError(
-            "inputs are named arguments",
-            so="a network that is cut in two is given one tensor",
-            do="wrap the model so that its forward takes one tensor, or give (tensor, labels)",
-        )
-    shapes = [tuple(inputs.shape[1:]) for inputs, _ in given]
+    shapes = [_shapes(inputs) for inputs, _ in given]
     if shapes[0] != shapes[1]:
         raise DataError(f"training inputs have shape {shapes[0]}, test inputs {shapes[1]}")
     return given
+
+
+def _shapes(inputs: Any) -> Any:
+    """Of one input; of named ones by their names, in their order, in which they are handed on."""
+    named = isinstance(inputs, dict)
+    return [(k, _shapes(v)) for k, v in inputs.items()] if named else tuple(inputs.shape[1:])
 
 
 def _assert_one_precision(a: nn.Module, b: nn.Module) -> None:
@@ -311,16 +313,17 @@ def _assert_one_precision(a: nn.Module, b: nn.Module) -> None:
         raise ModelError(f"A is in {words[0]} and B in {words[1]}", do="call float() on both")
 
 
-def make_surgeon(model: nn.Module, inputs: Tensor, name: str) -> Surgeon:
+def make_surgeon(model: nn.Module, inputs: Any, name: str) -> Surgeon:
     """A Surgeon for inputs in the model's dtype; says which model does not run on them."""
     like = next((p for p in model.parameters() if p.is_floating_point()), None)
     if (
         like is not None and like.element_size() < 4
     ):  # maps are fitted, and weights tuned, in the model's dtype
         raise ModelError(f"{name} is in {str(like.dtype).removeprefix('torch.')}", do="call float() on it")
-    example = inputs if like is None or not inputs.is_floating_point() else inputs.to(like)
+    held = tensors_of(inputs, like_inputs(model))
+    example = dict(zip(inputs, held, strict=True)) if isinstance(inputs, dict) else held[0]
     try:
-        return Surgeon(model, (example,))
+        return Surgeon(model, *arguments(example))
     except ModelError as error:
         raise ModelError(error.what, where=f"{name}: {error.where}", do="check that model and data belong "
                          "together (channels, image size)") from error  # fmt: skip

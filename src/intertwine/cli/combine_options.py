@@ -1,0 +1,17 @@
+"""How the combined network learns, of `intertwine combine`."""
+
+from __future__ import annotations
+
+from intertwine.terminal import types
+from intertwine.terminal.declare import Options, flag, value
+
+
+def add_learning(parser: Options) -> None:
+    """Passes over unlabelled inputs, after all that is solved for."""
+    value(parser, "--epochs", types.most(10_000, 0), "N",
+        "passes in which the mean outputs are learned, without labels (default: 0)", default=0)  # fmt: skip
+    value(parser, "--learning-rate", types.positive_float, "X",
+        "of --epochs, times each tensor's size (default: 0.01)", default=1e-2)  # fmt: skip
+    value(parser, "--hidden", types.nonnegative_float, "X",
+        "of --epochs: how much hidden values count beside the outputs (default: 0)", default=0.0)  # fmt: skip
+    flag(parser, "--augment", "of --epochs: images are mirrored, shifted and mixed at random in every pass")
