@@ -15,7 +15,7 @@ ways: plain        average, batch-norm statistics reset
       combine      aligned by activations, every layer solved for by least squares
       loss         alignment learned on the outputs (of combine by loss: before the layers are solved for)
       flipped      as combine, with the mirror images of the images as inputs too
-      learned      as combine, then learned on the networks' mean outputs (images: --augment, --hidden); no labels
+      learned      as combine, then learned on the networks' mean outputs (images: --augment --hidden)
 2,000 unlabelled training inputs serve for all of that; all test inputs, or --limit of them, for the one
 number that is printed. Every number goes into the JSON file when it is known, and a second run goes on
 from there; `python scripts/make_combine_table.py` writes the table of docs/combine.md from it.

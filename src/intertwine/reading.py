@@ -53,19 +53,23 @@ def existing_file(path: str | Path, kind: str = "file", error: type[InputError] 
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as problem:
-        raise error(f"no such file: {path}", where=str(path.absolute()), do=f"give a {kind}") from problem
+        raise error(f"no such file: {path}", where=str(path.absolute()), do=f"give {_a(kind)}") from problem
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise error(f"cannot open the {kind} {quoted(str(path))}: {reason}") from problem
     if not stat.S_ISREG(mode):
         what = next((words for test, words in _WHAT.items() if test(mode)), "something else")
         do = "write what it carries into a file first" if what == "a pipe" else "name a file"
-        raise error(f"{path} is {what}, not a {kind}", where=str(path.absolute()), do=do)
+        raise error(f"{path} is {what}, not {_a(kind)}", where=str(path.absolute()), do=do)
     if not os.access(path, os.R_OK):
         raise error(f"cannot open the {kind} {path}: you may not read it", where=str(path.absolute()))
     if _is_made_while_read(path):
-        raise error(f"{path} is made by the system while it is read, not a {kind}", do="name a file")
+        raise error(f"{path} is made by the system while it is read, not {_a(kind)}", do="name a file")
     return path
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
 
 
 def _is_made_while_read(path: Path) -> bool:
@@ -184,7 +188,7 @@ def read_safetensors(
     from safetensors import safe_open
 
     path = existing_file(path, kind, error)
-    with parsing(path, error, so=f"it is not a {kind}", do=do), safe_open(path, framework="pt") as file:
+    with parsing(path, error, so=f"it is not {_a(kind)}", do=do), safe_open(path, framework="pt") as file:
         names = [] if header_only else list(file.keys())
         return dict(file.metadata() or {}), {name: file.get_tensor(name) for name in names}
 

@@ -61,4 +61,4 @@ def test_a_file_that_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(VerificationFailed, match="differs"):
         export_model(Drawn(), (torch.randn(2, 3),), {}, tmp_path / "out", "torch")
     assert not list(tmp_path.iterdir())
-    assert deploy.latency(Drawn(), (torch.randn(2, 3),), {}, repeats=2) > 0
+    assert deploy.latencies([Drawn()], (torch.randn(2, 3),), {}, repeats=2)[0] > 0

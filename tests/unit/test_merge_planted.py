@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import load, trace, zoo
-from intertwine.errors import Unsupported
+from intertwine.errors import InputError, Unsupported
 from intertwine.merging import MergePlan, apply_merge, factor, fold, merge
 from intertwine.merging.decide import Options, Planner
 from intertwine.merging.places import find_places
@@ -36,6 +36,15 @@ FAMILIES = {
     "gemma2": {"channels", "heads"},
     "gpt_neox": {"channels", "heads"},
     "mixtral": {"channels", "heads"},
+}
+# The same in families whose blocks are much like those above.
+ALIKE = {
+    "qwen2": {"channels", "heads"},
+    "roberta": {"channels", "heads", "rank"},
+    "distilbert": {"channels", "heads", "rank"},
+    "falcon": {"channels"},  # how many heads its queries have is written into the forward
+    "phi": {"channels", "heads"},
+    "gemma": {"channels", "heads"},
 }
 
 
@@ -108,7 +117,11 @@ def cut(source: zoo.Source, symmetry: Symmetry, kind: str, by: int = 1) -> tuple
     return planner, fitted(planner, whole.to_widths({a.name: a.size - by for a in whole.axes}))
 
 
-@pytest.mark.parametrize(("family", "kind"), [(f, k) for f, kinds in FAMILIES.items() for k in sorted(kinds)])
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [(f, k) for f, kinds in FAMILIES.items() for k in sorted(kinds)]
+    + [pytest.param(f, k, marks=pytest.mark.nightly) for f, kinds in ALIKE.items() for k in sorted(kinds)],
+)
 def test_planted_duplicates_are_given_back(family: str, kind: str, families: dict[str, Any]) -> None:
     source, symmetry = prepared(family, families)
     plant(source.model, symmetry, kind)
@@ -222,6 +235,13 @@ def test_factoring_is_exact_and_finds_the_rank_of_a_table() -> None:
     torch.testing.assert_close(result.model(ids), whole, rtol=0, atol=1e-8)
     with pytest.raises(Unsupported, match="nothing to factor"):
         factor(nn.Linear(3, 2), torch.zeros(1, 3))
+
+
+def test_a_target_out_of_reach_says_what_one_width_for_all_layers_costs() -> None:
+    model, ids = make()
+    with pytest.raises(InputError, match="cannot be reached") as caught:
+        merge(model.eval(), ids, target_params=0.01, uniform=True)
+    assert "leave out --uniform" in caught.value.do
 
 
 def test_a_tied_table_is_not_factored() -> None:

@@ -206,11 +206,60 @@ def test_an_exported_program(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="run-code"):
         resolve(str(tmp_path / "net.pt2"))
     source = resolve(str(tmp_path / "net.pt2"), run_code=True)
-    assert torch.allclose(source.model(x), net(x))
+    other = torch.randn(7, 4)  # a program that was exported for three rows
+    assert torch.allclose(source.model(x), net(x)) and torch.allclose(source.model(other), net(other))
     assert main(["verify", str(tmp_path / "net.pt2"), "--run-code"]) == 0
     (tmp_path / "bad.pt2").write_bytes(b"garbage")
     with pytest.raises(ModelError, match="cannot read"):
         resolve(str(tmp_path / "bad.pt2"), run_code=True)
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec")
+def test_a_program_whose_rows_meet_keeps_its_batch(tmp_path: Path) -> None:
+    class Centred(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.cumsum(0)
+
+    torch.export.save(torch.export.export(Centred(), (torch.randn(3, 4),)), tmp_path / "net.pt2")
+    model = resolve(str(tmp_path / "net.pt2"), run_code=True).model
+    with pytest.raises(RuntimeError, match="to be equal to 3"):
+        model(torch.randn(7, 4))
+
+
+def test_a_path_that_is_no_model_says_what_was_meant(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "net.py").write_text("")
+    (tmp_path / "w.pt").write_bytes(b"")
+    for name, meant in (
+        ("", "write hf:"),
+        ("net.py", "net.py:NAME"),
+        ("w.pt", "--weights"),
+        ("no", "zoo:NAME"),
+    ):
+        with pytest.raises(ModelError, match="cannot read the model") as caught:
+            resolve(str(tmp_path / name))
+        assert meant in caught.value.do
+
+
+def test_a_hub_that_cannot_be_reached_is_not_tried_five_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name server, no proxy: only the cache is looked at."""
+    from huggingface_hub import constants
+
+    from intertwine.zoo import reaching
+
+    def gone(*_: Any) -> None:
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # as tests have it otherwise
+    monkeypatch.setattr(reaching, "getproxies", dict)
+    monkeypatch.setattr(reaching.socket, "getaddrinfo", gone)
+    with reaching.hub_if_there():
+        assert constants.HF_HUB_OFFLINE
+    with pytest.raises(ModelError, match=r"cannot be fetched from the hub: .* cannot be looked up"):
+        resolve("hf:nobody/nothing")
+    monkeypatch.setattr(reaching, "getproxies", lambda: {"https": "proxy"})
+    with reaching.hub_if_there():
+        assert not constants.HF_HUB_OFFLINE
 
 
 def test_transformers_imported_by_the_user(tmp_path: Path) -> None:

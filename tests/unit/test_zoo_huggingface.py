@@ -12,6 +12,7 @@ import torch
 from intertwine import trace, verify
 from intertwine.errors import MissingExtra, NotFound, Unsupported
 from intertwine.vision_shim import import_transformers
+from intertwine.zoo import example_calls
 from intertwine.zoo.diffusion import build_diffusers, names
 from intertwine.zoo.huggingface import build_hf, class_of, keep_predictions
 
@@ -69,6 +70,12 @@ def test_model_inputs_and_predictions(
         ("audioflamingo3_encoder", "input_features_mask"),
         ("llava", "pixel_values"),  # with a token for every feature of an image
         ("esm", ""),  # the vocabulary is not said by default
+        ("decision_transformer", "actions attention_mask returns_to_go rewards timesteps"),
+        (
+            "time_series_transformer",
+            "past_observed_mask past_time_features",
+        ),  # no length of what is predicted
+        ("blip-2", "input_ids"),  # no token for an image
     ],
 )
 def test_sizes_and_arguments_are_found_by_trying(family: str, inputs: str) -> None:
@@ -128,9 +135,24 @@ def test_keep_predictions_leaves_other_outputs_alone() -> None:
 
 
 @needs_transformers
-def test_unknown_families_and_inputs() -> None:
+def test_a_type_that_transformers_itself_cannot_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then its default config says too little, and the message says where; ours are not to blame."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AttributeError("'NoneType' object has no attribute 'get'")
+
+    monkeypatch.setattr(import_transformers().PreTrainedModel, "_from_config", classmethod(refuse))
+    with pytest.raises(Unsupported, match=r"itself builds no model of the default .* no attribute 'get'"):
+        build_hf("gpt2")
+
+
+@needs_transformers
+def test_unknown_families_and_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFound, match="bert"):
         build_hf("berd")
+    with pytest.raises(Unsupported, match="BarkModel only generates, part after part"):
+        build_hf("bark")
+    monkeypatch.delitem(example_calls._EXAMPLES, "states")
     with pytest.raises(Unsupported, match="takes states, for which there is no example"):
         build_hf("decision_transformer")
 

@@ -35,7 +35,7 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Load, merge, save, print."""
     from intertwine.merging import PAPER_BETAS, merge, merge_betas
-    from intertwine.merging.deploy import export_model, latency
+    from intertwine.merging.deploy import export_model, latencies
     from intertwine.zoo import save_model
     from intertwine.zoo.saving import assert_savable
 
@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
     if args.export:
         more["export"] = export_model(result.model, *call, args.out, args.export).to_dict()
     if args.latency:
-        more["latency_before"] = latency(source.model, *call)
-        more["latency_after"] = latency(result.model, *call)
+        times = latencies([source.model, result.model], *call)
+        more |= dict(zip(("latency_before", "latency_after"), times, strict=True))
     show(args, result, more)
     if not args.json:
         for line in in_words(more):

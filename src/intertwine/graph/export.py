@@ -20,7 +20,7 @@ import torch
 from torch import fx, nn
 from torch.export.graph_signature import OutputKind
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from intertwine.errors import ExportFailed, ModelError, Unsupported
 from intertwine.foreign import is_signal, kept_process
@@ -89,6 +89,44 @@ def load_program(path: Path) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]
     return module, tuple(args), dict(kwargs)
 
 
+def free_batch(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Let a loaded program take other batches than the one it was exported on, where rows do not meet.
+
+    That is tried: every row of the example, twice in one batch, gives what it gives alone. Where it does not,
+    what checks the sizes stays.
+    """
+    first = next((t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.dim()), None)
+    from torch.export import _unlift  # late: it loads much that reading other models does not need
+
+    refuses = getattr(_unlift, "_check_input_constraints_pre_hook", None)
+    checks = [key for key, hook in module._forward_pre_hooks.items() if hook is refuses]
+    if first is None or not checks:
+        return
+    rows, hooks = len(first), module._forward_pre_hooks.copy()
+
+    def twice(value: Any) -> Any:
+        with_rows = isinstance(value, torch.Tensor) and value.dim() and len(value) == rows
+        return torch.cat([value, value]) if with_rows else value
+
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            once = tree_leaves(module(*args, **kwargs))
+            for key in checks:
+                del module._forward_pre_hooks[key]
+            both = tree_leaves(module(*tree_map(twice, args), **tree_map(twice, dict(kwargs))))
+            same = all(_close(a, b) for a, b in zip(tree_map(twice, once), both, strict=True))
+    except Exception:  # a size is written into the program
+        same = False
+    if not same:
+        module._forward_pre_hooks = hooks
+
+
+def _close(a: Any, b: Any) -> bool:
+    if not isinstance(a, torch.Tensor):
+        return bool(a == b)
+    return a.shape == b.shape and torch.allclose(a, b, 1e-4, 1e-5, equal_nan=True)
+
+
 def export_program(
     model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], *, path: Path, free_batch: bool
 ) -> None:
@@ -103,10 +141,10 @@ def free_shapes(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
     """Argument -> its first dimension is free, as exporters ask for it."""
     given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
     auto = torch.export.Dim.AUTO
-    return {
-        name: {0: auto} if isinstance(value, torch.Tensor) and value.dim() else None
-        for name, value in given.items()
-    }
+    free: dict[str, Any] = tree_map(
+        lambda value: {0: auto} if isinstance(value, torch.Tensor) and value.dim() else None, dict(given)
+    )
+    return free
 
 
 def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Traced:

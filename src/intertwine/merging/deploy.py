@@ -9,7 +9,7 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,19 +43,25 @@ class Exported:
         return asdict(self)
 
 
-def latency(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], repeats: int = 10) -> float:
-    """The median time of one call in seconds, after one that does not count.
+def latencies(
+    models: Sequence[nn.Module], args: tuple[Any, ...], kwargs: Mapping[str, Any], repeats: int = 10
+) -> list[float]:
+    """The median time of one call of each in seconds, after one that does not count.
 
-    >>> latency(nn.Linear(2, 2), (torch.zeros(1, 2),), {}) > 0
-    True
+    They are called in turn, so that what else the machine does hits all of them alike.
+
+    >>> [time > 0 for time in latencies([nn.Linear(2, 2), nn.Linear(2, 1)], (torch.zeros(1, 2),), {})]
+    [True, True]
     """
-    copied, times = eval_copy(model, share=True), []
+    copies = [eval_copy(model, share=True) for model in models]
+    times: list[list[float]] = [[] for _ in models]
     with torch.no_grad():
         for _ in range(repeats + 1):
-            start = time.perf_counter()
-            copied(*args, **kwargs)
-            times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
+            for model, taken in zip(copies, times, strict=True):
+                start = time.perf_counter()
+                model(*args, **kwargs)
+                taken.append(time.perf_counter() - start)
+    return [statistics.median(taken[1:]) for taken in times]
 
 
 def export_model(

@@ -322,6 +322,7 @@ class _Job:
         if symmetry is None:
             symmetry = trace(self.base, *self.call) if claimed is None else proved(model, claimed, example)
         self.unsaid: set[str] = set()
+        self.uniform = uniform
         if uniform:
             known = hasattr(model, "config") and hasattr(type(model), "_from_config")
             limits = replace(limits, uniform=self._by_config(symmetry, axes) if known else layer_key)
@@ -392,12 +393,21 @@ class _Job:
         """With the widths that the config says, if they are enough."""
         try:
             return self.planner.at_share(share, what, advance)
-        except InputError:
+        except InputError as error:
             if not self.unsaid:
-                raise
+                raise self._with_hint(error) from None
         self.unsaid = set()
         self.planner = self._planner(self.planner.symmetry)
-        return self.planner.at_share(share, what, advance)
+        try:
+            return self.planner.at_share(share, what, advance)
+        except InputError as error:
+            raise self._with_hint(error) from None
+
+    def _with_hint(self, error: InputError) -> InputError:
+        """Where one width for all layers is asked for, heads and ranks were left as they are."""
+        if self.uniform and self.options.method == "sequential":
+            error.do += ", or leave out --uniform: heads and ranks are cut then, too"
+        return error
 
     def measured(self, plan: MergePlan) -> Merged:
         """The smaller model, and its numbers from running it."""

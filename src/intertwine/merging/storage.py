@@ -50,10 +50,10 @@ class MergedRecipe:
     """What OUT/recipe.json says: how to rebuild the model, and which weights belong to it.
 
     source: the factory's string. input: the shape of its example, where the factory does not give one.
-    file, sha256: where the Python file of a `file.py:factory` was and what was in it. tied: a name -> the
-    name that its weights are stored under. infinite: the tensors that hold infinities (attention masks).
-    folding: the norms that were folded before. numbers: module -> name -> a width that its forward keeps.
-    entries: list of modules -> how many it has left.
+    file, sha256: where the file of a `file.py:factory`, or a file that is the model, was and what was in it.
+    tied: a name -> the name that its weights are stored under. infinite: the tensors that hold
+    infinities (attention masks). folding: the norms that were folded before. numbers: module -> name -> a
+    width that its forward keeps. entries: list of modules -> how many it has left.
     """
 
     source: str
@@ -224,9 +224,9 @@ def _set_numbers(recipe: MergedRecipe, model: nn.Module, path: Path) -> None:
 
 
 def _file_of(source: str) -> dict[str, str]:
-    """Where the file of a `file.py:factory` is, and the hash of its content."""
-    file = Path(source.rpartition(":")[0])
-    if ".py:" not in source or not file.is_file():
+    """Where the file of a `file.py:factory` or a `file.onnx` is, and the hash of its content."""
+    file = Path(source) if Path(source).is_file() else Path(source.rpartition(":")[0])
+    if not file.is_file():
         return {}
     return {"file": str(file.resolve()), "sha256": hash_of(file)}
 

@@ -79,11 +79,12 @@ def from_diffusers(spec: str, wanted: Wanted) -> Source:
     help="an exported program; it may hold pickles, so it needs --run-code",
     runs_code=True,
     matches=lambda spec: spec.endswith(".pt2"),
+    file=lambda spec: spec,
 )
 def from_program(spec: str, wanted: Wanted) -> Source:
     """An exported program, with the example that it was exported on."""
     from intertwine.errors import ModelError
-    from intertwine.graph.export import load_program
+    from intertwine.graph.export import free_batch, load_program
     from intertwine.reading import existing_file
 
     path = existing_file(spec, "exported program", ModelError)
@@ -93,14 +94,17 @@ def from_program(spec: str, wanted: Wanted) -> Source:
             so="nothing was loaded or run",
             do="if you trust the file, give --run-code",
         )
-    return Source(spec, *load_program(path))
+    model, example, kwargs = load_program(path)
+    free_batch(model, example, kwargs)
+    return Source(spec, model, example, kwargs)
 
 
 @model_source(
     "file.onnx",
     form="path/to/file.onnx",
-    help='an ONNX graph, converted by onnx2torch (extra "onnx-in")',
+    help='an ONNX graph; no code is run (extra "onnx")',
     matches=lambda spec: spec.endswith(".onnx"),
+    file=lambda spec: spec,
 )
 def from_onnx(spec: str, wanted: Wanted) -> Source:
     """A graph of ONNX as a module."""
@@ -115,6 +119,7 @@ def from_onnx(spec: str, wanted: Wanted) -> Source:
     help="calls factory(); THIS RUNS THE PYTHON CODE IN THE FILE",
     runs_code=True,
     matches=lambda spec: ".py:" in spec,
+    file=lambda spec: spec.rpartition(":")[0],
 )
 def from_file(spec: str, wanted: Wanted) -> Source:
     """What a function in the user's file returns."""

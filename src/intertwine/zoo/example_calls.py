@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from intertwine.text import first_line
 _VOCABULARY, _TOKENS, _IMAGE, _FRAMES, _WIDTH = 101, 12, 64, 16, 32
 _PATCHES = 4  # a side of an image that comes in patches
 _BANDS, _MEL = ("num_mel_bins", "feature_size", "input_feat_per_channel", "input_dim", "mel_bins"), 80
+_SHORT = (AttributeError, KeyError, TypeError)
 Call = tuple[tuple[Tensor, ...], dict[str, Any]]
 
 
@@ -50,8 +52,12 @@ def call_of(model: nn.Module, config: Any, find_out: bool = False) -> Call:
 
 
 def reason(error: Exception | None) -> str:
-    """The first line of what a model or a config said."""
-    return "nothing fits" if error is None else first_line(error) or type(error).__name__
+    """The first line of what a model or a config said; and where, if that line alone says little."""
+    if error is None:
+        return "nothing fits"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "modeling_" in f.filename]
+    place = f" (in `{frames[-1].line}`)" if frames and isinstance(error, _SHORT) else ""
+    return (first_line(error) or type(error).__name__) + place
 
 
 def _calls(model: nn.Module, config: Any) -> list[Call]:
@@ -205,10 +211,37 @@ def _embedded(config: Any) -> list[Tensor]:
     return [torch.randn(2, _TOKENS, width if isinstance(width, int) else _WIDTH), *_patches(config)]
 
 
+def _steps(field: str, steps: int = _TOKENS) -> Callable[..., list[Tensor]]:
+    """(steps, as many numbers as a field of the config says), where none is said 1."""
+    return lambda config, plain=None: [torch.randn(2, steps, getattr(config, field, None) or 1)]
+
+
+def _times(config: Any, plain: Mapping[str, Tensor]) -> list[Tensor]:
+    return [torch.arange(_TOKENS).expand(2, -1).clone()]
+
+
+def _future(config: Any, plain: Mapping[str, Tensor]) -> list[Tensor]:
+    """What is to be predicted of a series, in as many channels."""
+    channels = next(iter(plain.values())).shape[2:]
+    return [torch.randn(2, getattr(config, "prediction_length", None) or _TOKENS, *channels)]
+
+
+def _clock(of_past: bool) -> Callable[..., list[Tensor]]:
+    """What is known of every time of a series: numbers that the config counts, which may be none."""
+
+    def make(config: Any, plain: Mapping[str, Tensor]) -> list[Tensor]:
+        past = next(iter(plain.values())).shape[1]
+        times = past if of_past else getattr(config, "prediction_length", None) or _TOKENS
+        return [torch.randn(2, times, getattr(config, "num_time_features", 0))]
+
+    return make
+
+
 def _mask(config: Any, plain: Mapping[str, Tensor]) -> list[Tensor]:
     """All places of the main input; of a spectrum its frames, which are more than the bands."""
-    main = next(iter(plain.values()))
-    return [torch.ones(main.shape[0], max(main.shape[1:]), dtype=torch.long)]
+    name, main = next(iter(plain.items()))
+    places = main.shape[1] if name == "states" else max(main.shape[1:])
+    return [torch.ones(main.shape[0], places, dtype=torch.long)]
 
 
 def _boxes(config: Any, plain: Mapping[str, Tensor]) -> list[Tensor]:
@@ -229,6 +262,7 @@ _EXAMPLES: dict[str, Callable[[Any], list[Tensor]]] = {
     "query_embeds": _embedded,
     "inputs_embeds": _embedded,
     "hidden_states": _embedded,
+    "states": _steps("state_dim"),
 }
 _BESIDE: dict[str, Callable[[Any, Mapping[str, Tensor]], list[Tensor]]] = {
     "input_ids": lambda config, plain: _ids(config),
@@ -244,6 +278,13 @@ _BESIDE: dict[str, Callable[[Any, Mapping[str, Tensor]], list[Tensor]]] = {
     "image_grid_thw": _grid,
     "image_sizes": _sizes,
     "past_observed_mask": _observed,
+    "past_time_features": _clock(of_past=True),
+    "future_time_features": _clock(of_past=False),
+    "future_values": _future,
+    "actions": _steps("act_dim"),
+    "rewards": _steps("reward_dim"),
+    "returns_to_go": _steps("reward_dim"),
+    "timesteps": _times,
 }
 _OF_IMAGES = ("image_sizes",)  # what belongs to the pixels; with grids nothing is exported
 _PLACES, _TOKEN = ("image_token_id", "image_token_index"), ("token_id", "token_index")

@@ -90,12 +90,31 @@ def build_hf(name: str) -> Built:
             except Exception as error:  # no choice that the config itself takes
                 refusal = refusal or error
             todo = iter(larger)
+        broken = _default_refusal(transformers, config_class)
+    if broken is not None:
+        raise Unsupported(
+            f"transformers itself builds no model of the default config of hf:{family}: {reason(broken)}",
+            do="save a model of a config that says what is missing, and pass hf:DIR",
+        ) from broken
     if isinstance(refusal, IntertwineError):
         raise refusal
     raise Unsupported(
         f"cannot build a small hf:{family} from its default config: {reason(refusal)}",
         do="write a factory and pass path/to/file.py:factory",
     ) from refusal
+
+
+def _default_refusal(transformers: Any, config_class: Any) -> Exception | None:
+    """Why the default config as it is, without any size of ours, cannot be built; None if it can."""
+    try:
+        config = config_class()
+        with torch.device("meta"), bounded(config.model_type, most=_MODULES):
+            class_of(transformers, config)._from_config(config)
+    except IntertwineError:  # too large to be asked
+        return None
+    except Exception as error:  # each type complains in its own way
+        return error
+    return None
 
 
 def _built(transformers: Any, family: str, config: Any, largest: int) -> Built:
@@ -113,6 +132,11 @@ def _built(transformers: Any, family: str, config: Any, largest: int) -> Built:
 
 
 def _built_as(model_class: Any, family: str, config: Any, largest: int) -> Built:
+    if model_class.forward is nn.Module.forward:
+        raise Unsupported(
+            f"hf:{family} has no forward: {model_class.__name__} only generates, part after part",
+            do="give one of its parts",
+        )
     small = partial(_assert_small, family, largest)
     with torch.device("meta"), bounded(f"hf:{family}", small, _MODULES):
         model_class._from_config(config)

@@ -14,7 +14,7 @@ from intertwine.errors import InputError, ModelError, WeightsError
 from intertwine.foreign import is_signal, kept_process
 from intertwine.merging.storage import MergedRecipe, hash_of, hugging_face_files, load_merged
 from intertwine.text import first_line
-from intertwine.zoo.sources import MERGED, Source, find_source, resolve, runs_code
+from intertwine.zoo.sources import MERGED, Source, file_named, find_source, resolve, runs_code
 
 
 @checked
@@ -56,33 +56,33 @@ def _rebuild(recipe: MergedRecipe, source: str | None, run_code: bool, where: st
     chosen = source if source is not None else _original(recipe)
     if find_source(chosen).prefix == MERGED:  # which may name itself
         raise WeightsError(f"{where} is made of a merged model, {chosen}", so="nothing was loaded")
-    if runs_code(chosen):
-        if not run_code:
-            raise InputError(
-                f"this model is rebuilt by running the Python code in {chosen}",
-                where=where,
-                do="if you trust that file, pass run_code=True (--run-code)",
-            )
-        if ".py:" in chosen:
-            _look_at_file(recipe, chosen, where)
+    if runs_code(chosen) and not run_code:
+        raise InputError(
+            f"this model is rebuilt by running the Python code in {chosen}",
+            where=where,
+            do="if you trust that file, pass run_code=True (--run-code)",
+        )
+    file = file_named(chosen)
+    if file is not None:
+        _look_at_file(recipe, Path(file), chosen, where)
     return replace(resolve(chosen, input=recipe.input, run_code=run_code), name=chosen)
 
 
 def _original(recipe: MergedRecipe) -> str:
     """The factory's string, with the file where it was at the merge: the working directory may be another."""
-    if recipe.file is None or not runs_code(recipe.source):
+    named = file_named(recipe.source)
+    if recipe.file is None or named is None:
         return recipe.source
-    return f"{recipe.file}:{recipe.source.rpartition(':')[2]}"
+    return recipe.file + recipe.source.removeprefix(named)
 
 
-def _look_at_file(recipe: MergedRecipe, chosen: str, where: str) -> None:
+def _look_at_file(recipe: MergedRecipe, file: Path, chosen: str, where: str) -> None:
     """Say that the file is gone, or that it is not the one that was merged."""
-    file = Path(chosen.rpartition(":")[0])
     if not file.is_file():
         raise ModelError(
             f"the file that defines this model is not at {file}",
             where=where,
-            do='put it back, or say where it is: load(..., run_code=True, source="place/file.py:factory")',
+            do=f'put it back, or say where it is: load(..., source="new/place/{Path(chosen).name}")',
         )
     if recipe.sha256 is not None and hash_of(file) != recipe.sha256:
         warnings.warn(f"{file} has changed since the model in {where} was merged", stacklevel=4)

@@ -8,7 +8,7 @@ head predicts, as the toys do (`huggingface.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from intertwine.zoo.huggingface import (
     keep_predictions,
     quietly,
 )
+from intertwine.zoo.reaching import hub_if_there
 from intertwine.zoo.sources import Source, Wanted
 from intertwine.zoo.vision import statistics_text
 
@@ -68,7 +69,7 @@ def _from_folder(spec: str, place: str | Path, wanted: Wanted, folder: Path | No
         assert_config(read_json_file(folder / CONFIG), str(place), run_code=wanted.run_code)
     transformers = import_transformers()
     with _transformers_errors(spec, isinstance(place, Path)), quietly(transformers):
-        with nullcontext() if folder is None else offline():
+        with hub_if_there() if folder is None else offline():
             config = _config(transformers, place, wanted)
             loader = _class(transformers, config, wanted)
             options = {"trust_remote_code": True} if wanted.run_code else {}

@@ -133,6 +133,8 @@ _OF_KIND = {
 }
 _FACTOR = r"^(width|depth)_(coefficient|multiplier)$"  # of widths or numbers of layers that are listed
 _UNSAID = ("num_key_value_heads", "head_dim")  # None in configs whose models take no None
+_IMAGES = ("image_token_id", "image_token_index")  # the token that stands for a place of an image
+_LENGTHS = dict.fromkeys(("prediction_length", "context_length"), 16)  # of series, which nobody else can say
 
 
 def small_configs(transformers: Any, config_class: Any, sizes: Mapping[str, int]) -> Iterator[Any]:
@@ -185,11 +187,13 @@ def _by_table(
     """
     values = default.to_dict()
     found: dict[str, Any] = {name: size for name, size in _SMALL.items() if isinstance(values.get(name), int)}
+    found |= {name: length for name, length in _LENGTHS.items() if values.get(name, "") is None}
     if by_kind:
         found |= {name: _SMALL[name] for name in _UNSAID if name in values}
         others = {n: _OF_KIND[k] for n in values if n not in found and (k := _kind(n)) in _OF_KIND}
         found |= {n: size for n, size in others.items() if type(values[n]) is int and values[n] > size}
         unsaid = others | {n: size for n, size in _SMALL.items() if n in values}
+        unsaid |= {n: _VOCABULARY - 1 for n in _IMAGES if n in values}
         found |= {n: size for n, size in unsaid.items() if say_all and values[n] is None}
         if say_all and values.get("layer_types", "") is None:
             found["layer_types"] = ["full_attention"] * found.get("num_hidden_layers", _LAYERS)
@@ -206,6 +210,8 @@ def _by_table(
         if inner.model_type == "timm_backbone":  # a whole ResNet-50 of another library
             inner = transformers.CONFIG_MAPPING["resnet"]()
             found[name] = type(inner)(**_by_table(transformers, inner, by_kind, say_all))
+        elif inner.model_type == "timm_wrapper":  # of another library, too: it has no sizes
+            found[name] = inner
         else:
             found[name] = _part(inner, _by_table(transformers, inner, by_kind, say_all))
     found |= {name: False for name in ("use_cache", "use_pretrained_backbone") if name in values}

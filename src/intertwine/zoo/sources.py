@@ -73,6 +73,7 @@ class ModelSource:
     build: Callable[[str, Wanted], Source]
     runs_code: bool
     matches: Callable[[str], bool]
+    file: Callable[[str], str] | None = None
 
 
 MODEL_SOURCES: dict[str, ModelSource] = {}
@@ -86,11 +87,13 @@ def model_source(
     help: str = "",
     runs_code: bool = False,
     matches: Callable[[str], bool] | None = None,
+    file: Callable[[str], str] | None = None,
 ) -> Callable[[Build], Build]:
     """Register what `prefix:...` means: the function gets the whole string and what else is wanted.
 
     runs_code: building it runs code that is no installed package's. `matches` replaces the prefix: a path is
-    known by its ending. A prefix that is registered again is replaced.
+    known by its ending. file: which file a string begins with; merged models remember where that was. A
+    prefix that is registered again is replaced.
 
     >>> @model_source("line", form="WIDTH", help="a linear layer")
     ... def line(spec, wanted):
@@ -104,7 +107,7 @@ def model_source(
     def register(build: Build) -> Build:
         own = matches or (lambda spec: spec.partition(":")[0] == prefix and ":" in spec)
         written = form if matches else f"{prefix}:{form}"
-        MODEL_SOURCES[prefix] = ModelSource(prefix, written, help, build, runs_code, own)
+        MODEL_SOURCES[prefix] = ModelSource(prefix, written, help, build, runs_code, own, file)
         return build
 
     return register
@@ -118,7 +121,20 @@ def find_source(spec: str) -> ModelSource:
     for source in MODEL_SOURCES.values():
         if source.matches(spec):
             return source
-    raise ModelError(f"cannot read the model {quoted(spec)}", do=f"write {model_forms()}")
+    raise ModelError(f"cannot read the model {quoted(spec)}", do=_near(spec) or f"write {model_forms()}")
+
+
+def _near(spec: str) -> str:
+    """What was meant by a path that is there."""
+    path = Path(spec)
+    with suppress(OSError, ValueError):  # no path at all
+        if path.suffix == ".py" and path.is_file():
+            return f"write {spec}:NAME, where NAME is the function in it that returns the model"
+        if (path / "config.json").is_file():
+            return f"write hf:{spec}"
+        if path.is_file():
+            return f"weights alone are no model: write MODEL --weights {spec}, with a MODEL as in --help"
+    return ""
 
 
 def runs_code(spec: str) -> bool:
@@ -128,6 +144,16 @@ def runs_code(spec: str) -> bool:
     (False, True)
     """
     return find_source(spec).runs_code
+
+
+def file_named(spec: str) -> str | None:
+    """The file that a MODEL string begins with, if it is of such a kind.
+
+    >>> file_named("nets/a.py:make"), file_named("zoo:mlp")
+    ('nets/a.py', None)
+    """
+    source = find_source(spec)
+    return source.file(spec) if source.file is not None else None
 
 
 def model_forms() -> str:

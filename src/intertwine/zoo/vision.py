@@ -6,6 +6,7 @@ import difflib
 import inspect
 import logging
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -16,6 +17,7 @@ from intertwine.data.preparation import Preparation
 from intertwine.errors import InputError, ModelError, NotFound, Unsupported, WeightsError
 from intertwine.text import first_line
 from intertwine.vision_shim import import_vision
+from intertwine.zoo.reaching import hub_if_there
 from intertwine.zoo.sources import Source, Wanted, examples
 from intertwine.zoo.weights import load_weights
 
@@ -147,7 +149,8 @@ def timm_source(spec: str, wanted: Wanted) -> Source:
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        model = timm.create_model(name, pretrained=trained, **kwargs)
+        with hub_if_there() if trained else nullcontext():
+            model = timm.create_model(name, pretrained=trained, **kwargs)
     except Exception as error:
         if trained:
             raise WeightsError(
