@@ -46,8 +46,9 @@ from intertwine.merging import widen
 
 MEASURED = Path(__file__).resolve().parents[1] / "docs" / "measured" / "combine.json"
 HELD = 25_600  # characters
-EPOCHS = 30  # of images that are mirrored and shifted anew in each
+EPOCHS = 60  # of images that are mirrored and shifted anew in each
 HIDDEN = 10.0  # how much hidden values count beside the outputs
+RATE = 1.5e-2
 PASSES = 12  # of transformers: with all that comes before, less than two CPU minutes of the GPTs
 TEN = 10  # classes of the first head of a trunk
 PRESET, HUNDRED = "cifar10-legacy", "0.5070,0.4865,0.4409/0.2673,0.2564,0.2761"
@@ -73,7 +74,7 @@ IMAGES: dict[str, Make] = {
     "repair": made(how="average", repair="rescale"),
     "combine": made(),
     "flipped": made(flip=True),
-    "learned": made(epochs=EPOCHS, augment=True, hidden=HIDDEN),
+    "learned": made(epochs=EPOCHS, learning_rate=RATE, augment=True, hidden=HIDDEN),
 }
 TEXT: dict[str, Make] = {
     "plain": made(how="average", align="none"),

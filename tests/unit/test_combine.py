@@ -15,6 +15,7 @@ from intertwine.cli.program import main
 from intertwine.combining import METHODS, _one_sided, align_all
 from intertwine.combining._distil import distilled, teachers
 from intertwine.combining._hidden import HiddenValues
+from intertwine.combining._lockstep import short_branches_first
 from intertwine.combining._methods import Settings, _trimmed
 from intertwine.combining._normal import PULLS, Sums, best_pull
 from intertwine.combining._one_sided import LayerRows, one_sided
@@ -239,6 +240,30 @@ def test_before_a_rectifier_only_what_comes_through_counts(monkeypatch, groups, 
 
     solver.step(closure)
     assert errors[-1] == pytest.approx(error(*free).item(), rel=1e-3)
+
+
+def test_a_projection_on_the_shortcut_is_solved_for_before_the_branch():
+    """Whichever of them forward computes first: the branch, which can do more, makes up for the sum."""
+
+    class Block(nn.Module):
+        def __init__(self, first):
+            super().__init__()
+            self.first, self.short = first, nn.Conv2d(3, 3, 1)
+            self.long, self.end = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1)
+
+        def forward(self, x):
+            short = self.short(x) if self.first else None
+            out = self.end(self.long(x).relu())
+            return out + (self.short(x) if short is None else short)
+
+    for first in (True, False):
+        traced = export(Block(first), (torch.zeros(1, 3, 4, 4),), {})
+        nodes = short_branches_first(traced.graph)
+        seen = {n: k for k, n in enumerate(nodes)}
+        assert set(seen) == set(traced.graph.nodes)
+        assert all(seen[n] < seen[node] for node in nodes for n in node.all_input_nodes)
+        read = [traced.weights[n.args[1].name] for n in nodes if n.op == "call_function" and "conv" in n.name]
+        assert read == ["short.weight", "long.weight", "end.weight"]
 
 
 def test_mirror_images_are_inputs_too():

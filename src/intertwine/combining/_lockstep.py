@@ -40,7 +40,7 @@ class Lockstep:
     """env[node] -> for every network, for every batch, the value; freed after the last use."""
 
     def __init__(self, traced: Traced, models: Sequence[nn.Module], batches: Sequence[Leaves]) -> None:
-        self.traced, self.nodes = traced, list(traced.graph.nodes)
+        self.traced, self.nodes = traced, short_branches_first(traced.graph)
         self.states = [_state(model) for model in models]
         self.batches = batches
         self.env: dict[fx.Node, list[list[Any]]] = {}
@@ -117,6 +117,33 @@ class Lockstep:
             self._left[used] -= 1
             if not self._left[used]:
                 self.env.pop(used, None)
+
+
+def short_branches_first(graph: fx.Graph) -> list[fx.Node]:
+    """The nodes in an order that does not depend on how forward was written: of what an op reads, the
+    shortest branch runs first. So it is the end of the long branch of a residual block that makes up for what the
+    other side of the sum got wrong, and not a projection on the shortcut.
+
+    >>> graph = fx.Graph()
+    >>> x = graph.placeholder("x")
+    >>> long = graph.call_function(torch.relu, (graph.call_function(torch.relu, (x,)),))
+    >>> _ = graph.output(graph.call_function(torch.add, (long, graph.call_function(torch.neg, (x,)))))
+    >>> [node.name for node in short_branches_first(graph)]
+    ['x', 'neg', 'relu', 'relu_1', 'add', 'output']
+    """
+    depth = dict[fx.Node, int]()
+    for node in graph.nodes:
+        depth[node] = 1 + max((depth[n] for n in node.all_input_nodes), default=0)
+    order = dict.fromkeys(node for node in graph.nodes if node.op == "placeholder")
+    for root in (*graph.output_node().all_input_nodes, *graph.nodes):  # what nobody reads runs last
+        stack = [root]
+        while stack:
+            waiting = [n for n in stack[-1].all_input_nodes if n not in order]
+            if waiting:
+                stack += sorted(waiting, key=depth.__getitem__, reverse=True)
+            else:
+                order[stack.pop()] = None
+    return list(order)
 
 
 def _state(model: nn.Module) -> dict[str, Tensor]:
