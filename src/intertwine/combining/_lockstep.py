@@ -120,9 +120,10 @@ class Lockstep:
 
 
 def short_branches_first(graph: fx.Graph) -> list[fx.Node]:
-    """The nodes in an order that does not depend on how forward was written: of what an op reads, the
-    shortest branch runs first. So it is the end of the long branch of a residual block that makes up for what the
-    other side of the sum got wrong, and not a projection on the shortcut.
+    """The nodes in an order that does not depend on how forward was written.
+
+    Of what an op reads, the shortest branch runs first. So it is the end of the long branch of a residual
+    block that makes up for what the other side of the sum got wrong, and not a projection on the shortcut.
 
     >>> graph = fx.Graph()
     >>> x = graph.placeholder("x")
