@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import intertwine
-from intertwine.errors import DataError
 from token_reader import Reader
 
 
@@ -68,6 +67,11 @@ VERBS: dict[str, Callable[[Any], float]] = {
     ),
     "merge": lambda data: merged(data, repair="data"),
     "merge sequential": lambda data: merged(data, method="sequential"),
+    "stitch": lambda data: (
+        intertwine.stitch(reader(0), reader(0), labelled(data), labelled(data), at="act", kinds=["group"])
+        .stitchings[0]
+        .start
+    ),
 }
 
 
@@ -76,11 +80,3 @@ VERBS: dict[str, Callable[[Any], float]] = {
 def test_a_verb_takes_this_kind_of_input(verb: str, kind: str) -> None:
     """A network with itself, or with a twin: what the verb measures is zero."""
     assert VERBS[verb](inputs(kind)) == pytest.approx(0.0, abs=1e-5)
-
-
-def test_stitching_takes_tokens_and_says_that_it_takes_one_tensor() -> None:
-    ids, named = labelled(inputs("tokens")), labelled(inputs("by name"))
-    found = intertwine.stitch(reader(0), reader(0), ids, ids, at="act", kinds=["group"])
-    assert found.stitchings[0].start == 0.0
-    with pytest.raises(DataError, match="named arguments"):
-        intertwine.stitch(reader(0), reader(0), named, named, at="act", kinds=["group"])
