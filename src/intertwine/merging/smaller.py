@@ -457,7 +457,10 @@ class _Job:
     def _evaluate(self, model: nn.Module, what: str) -> Evaluation | None:
         if self.data is None:
             return None
-        total = len(self.data) if hasattr(self.data, "__len__") else 0
+        try:
+            total = len(self.data)
+        except TypeError:  # an iterable without a length; a number, which `evaluate` refuses in words
+            total = 0
         advance = self._advance(total, f"evaluating {what}")
         return evaluate(model, self.data, progress=advance, reference=self.model)
 
