@@ -45,7 +45,7 @@ WAYS = (
     ("zip", "**combine** `--how zip`"),
     ("combine by loss", "combine `--align loss`"),
     ("flipped", "combine `--flip`"),
-    ("learned", "combine `--epochs`, images with `--augment`"),
+    ("learned", "combine `--epochs`, images with `--augment --hidden`"),
 )
 SIGMAS = 1.96
 
