@@ -309,6 +309,8 @@ def test_hidden_values_of_an_element_of_the_orbit_are_those_of_the_mean():
     assert inside.apart(X)[0] < 1e-10
     with pytest.raises(InputError, match="count"):
         combine([a, trained_look(1)], train_data=X, epochs=1, hidden=-1.0)
+    with pytest.raises(InputError, match="no hidden layers"):
+        combine([nn.Linear(3, 2), nn.Linear(3, 2)], train_data=torch.randn(60, 3), epochs=1, hidden=1.0)
 
 
 def test_least_squares_beats_the_reset_average_of_unrelated_networks():

@@ -81,6 +81,26 @@ def test_stitch() -> None:
     assert entry.trained == pytest.approx(100 * (base - worth))
 
 
+REVERSED = {name: NAMED[name] for name in ("mask", "tokens")}
+
+
+def test_the_order_of_names_is_no_matter() -> None:
+    """Tokens and masks are of one shape and kind: a graph, whose inputs have places, would take either."""
+    report = intertwine.stitch(Reader(), Reader(1), DATA, (REVERSED, LABELS), at="up", kinds=["full"])
+    model = stitched_model(Reader(), Reader(1), NAMED, report["up", "full"])
+    assert torch.equal(model(**NAMED), model(**REVERSED))
+    symmetry = intertwine.trace(Reader(), {name: each[:2] for name, each in NAMED.items()})
+    one, other = (
+        intertwine.compare(Reader(), Reader(1), data, "cka", symmetry=symmetry).matched("cka")
+        for data in (NAMED, REVERSED)
+    )
+    assert one == other
+    with pytest.raises(intertwine.IntertwineError, match="traced with"):
+        intertwine.compare(
+            Reader(), Reader(1), {"ids": NAMED["tokens"], "mask": NAMED["mask"]}, symmetry=symmetry
+        )
+
+
 def test_test_inputs_of_other_names_are_refused() -> None:
     other = {"tokens": NAMED["tokens"], "weight": NAMED["mask"]}, LABELS
     with pytest.raises(intertwine.IntertwineError, match="test inputs"):

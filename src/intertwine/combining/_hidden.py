@@ -18,6 +18,7 @@ from torch import Tensor, fx, nn
 from intertwine.combining._layerwise import Chain
 from intertwine.combining._rows import find_layer
 from intertwine.data.batches import arguments
+from intertwine.errors import InputError
 from intertwine.graph.export import export
 from intertwine.graph.record import Recorder
 
@@ -37,6 +38,9 @@ class HiddenValues:
                     self.at[chain.end.name] = chain.rectified
             if node.op != "placeholder":
                 known[node] = None
+
+        if not self.at:
+            raise InputError("the networks have no hidden layers", do="leave hidden out")
 
     def follow(self, student: nn.Module) -> None:
         """Whose values are compared from here on, with gradients."""

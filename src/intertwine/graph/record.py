@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten
 
+from intertwine.errors import DataError
 from intertwine.graph.export import Traced, named_tensors
 
 
@@ -32,7 +33,7 @@ class Recorder:
         self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, wanted: Collection[str]
     ) -> tuple[dict[str, Tensor], Any]:
         """The values of the wanted nodes and the model's (first) output."""
-        leaves = tree_flatten((tuple(args), dict(kwargs or {})))[0]
+        leaves = tree_flatten((tuple(args), self._in_order(kwargs or {})))[0]
         rows = rows_of(leaves)
         if rows == self.batch:
             return self._run(leaves, wanted)
@@ -45,6 +46,18 @@ class Recorder:
             parts.append(({n: v[: len(index)] for n, v in found.items()}, output[: len(index)]))
         values = {name: torch.cat([found[name] for found, _ in parts]) for name in wanted}
         return values, torch.cat([output for _, output in parts])
+
+    def _in_order(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Named arguments as the graph takes them, whose inputs have places: masks and tokens look alike."""
+        order = self.traced.example.kwargs
+        if not order or not kwargs:
+            return dict(kwargs)
+        if kwargs.keys() != order.keys():
+            raise DataError(
+                f"inputs named {', '.join(kwargs)}, and the model was traced with {', '.join(order)}",
+                do="trace it on inputs of the same names",
+            )
+        return {name: kwargs[name] for name in order}
 
     def _run(self, leaves: Sequence[Any], wanted: Collection[str]) -> tuple[dict[str, Tensor], Any]:
         given = iter(leaves)

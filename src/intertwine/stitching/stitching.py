@@ -245,13 +245,18 @@ def _statistics(suffix: Part) -> dict[str, Tensor]:
 class Stitched(nn.Module):
     """x -> g_(>l)(phi(f_(<=l)(x))) as one module; only phi has parameters that train."""
 
-    def __init__(self, junction: Junction, a: Part, phi: nn.Module, b: Part, skip: Part | None) -> None:
+    def __init__(
+        self, junction: Junction, a: Part, phi: nn.Module, b: Part, skip: Part | None, names: Sequence[str]
+    ) -> None:
         super().__init__()
+        self._names = tuple(names)
         self.prefix, self.stitch, self.suffix, self.skip = a, phi, b, skip
         self._inside = junction.inside
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
-        given = (*inputs, *named.values())
+        if named.keys() != set(self._names[len(inputs) :]):
+            raise DataError(f"inputs named {', '.join(named)}", do=f"give {', '.join(self._names) or 'one'}")
+        given = (*inputs, *(named[name] for name in self._names[len(inputs) :]))
         value, *live = self.prefix(*given)
         if self.skip is not None:
             live = self.skip(*given)[1:]
@@ -284,7 +289,8 @@ def stitched_model(
     like = next((p for p in suffix.parameters()), like_inputs(b))
     phi = make_stitch(junction, FullMap(matrix.to(like)))
     other = sides[1].prefix(junction.b) if skip == "b" and junction.inside else None
-    return Stitched(junction, sides[0].prefix(junction.a), phi, suffix, other)
+    named = tuple(example) if isinstance(example, dict) else ()
+    return Stitched(junction, sides[0].prefix(junction.a), phi, suffix, other, named)
 
 
 def checked_data(train: Any, test: Any) -> list[Labelled]:
@@ -293,6 +299,9 @@ def checked_data(train: Any, test: Any) -> list[Labelled]:
         Batches(data).whole(labelled=True, name=name)  # type: ignore[misc]
         for data, name in ((train, "training data"), (test, "test data"))
     ]
+    (first, _), (second, labels) = given
+    if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
+        given[1] = {name: second[name] for name in first}, labels  # in one order, in which they are handed on
     shapes = [_shapes(inputs) for inputs, _ in given]
     if shapes[0] != shapes[1]:
         raise DataError(f"training inputs have shape {shapes[0]}, test inputs {shapes[1]}")
@@ -300,7 +309,7 @@ def checked_data(train: Any, test: Any) -> list[Labelled]:
 
 
 def _shapes(inputs: Any) -> Any:
-    """Of one input; of named ones by their names, in their order, in which they are handed on."""
+    """Of one input; of named ones by their names."""
     named = isinstance(inputs, dict)
     return [(k, _shapes(v)) for k, v in inputs.items()] if named else tuple(inputs.shape[1:])
 
