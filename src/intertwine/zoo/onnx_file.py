@@ -267,9 +267,10 @@ def _example(value: Any, path: Path, side: int) -> Tensor:
     if dtype is None:
         raise Unsupported(f"the input {quoted(value.name)} of {path} is neither real nor whole numbers")
     shape = [d.dim_value or (side if place else BATCH) for place, d in enumerate(kind.shape.dim)]
+    random = torch.Generator().manual_seed(0)  # the caller's random numbers stay as they are
     if dtype.is_floating_point:
-        return torch.randn(shape, dtype=dtype)
-    return torch.randint(0, 2 if dtype is torch.bool else _INDICES, shape).to(dtype)
+        return torch.randn(shape, dtype=dtype, generator=random)
+    return torch.randint(0, 2 if dtype is torch.bool else _INDICES, shape, generator=random).to(dtype)
 
 
 def _does_not_run(path: Path, error: Exception) -> ModelError:
