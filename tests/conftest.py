@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from export_once import exporting_once
 from fuzz.fast_export import install, torchs_own
@@ -22,6 +23,10 @@ ROOT = Path(__file__).resolve().parents[1]
 if "PYTEST_XDIST_WORKER" in os.environ:
     # the workers already use every core; threads inside them only get in each other's way
     torch.set_num_threads(1)
+
+# No test depends on time: on a busy machine an example may take any number of seconds.
+settings.register_profile("any time", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any time")
 
 SLOW = frozenset((ROOT / "tests" / "slow.txt").read_text().split())  # written by scripts/list_slow_tests.py
 

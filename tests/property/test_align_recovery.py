@@ -12,7 +12,6 @@ from intertwine.aligning import align, mix
 from repeats import examples
 
 few = settings(
-    deadline=None,
     derandomize=True,
     max_examples=examples(7, 14),
     suppress_health_check=list(HealthCheck),

@@ -40,7 +40,7 @@ def bumps(seed: int, shape: tuple[int, ...], count: int, width: float) -> np.nda
     shape=st.sampled_from([(40, 53), (65, 65), (21, 22, 23)]),
     quantile=st.floats(0.03, 0.6),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_refined_level_sets_are_those_of_the_full_grid(seed, count, shape, quantile):
     values = bumps(seed, shape, count, 1.0)
     level = float(np.quantile(values, quantile))
@@ -53,7 +53,7 @@ def test_refined_level_sets_are_those_of_the_full_grid(seed, count, shape, quant
 
 
 @given(seed=st.integers(0, 10**6), shape=st.sampled_from([(30,), (33, 20), (9, 10, 11), (7, 7, 7, 7)]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_boundaries_are_evaluated_whatever_the_function(seed, shape):
     """Even for noise: each pair of neighbours on opposite sides has been evaluated, and values are true."""
     values = np.random.default_rng(seed).random(shape)
@@ -114,7 +114,7 @@ def test_impossible_refinements(bad):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_separate_blocks_are_separate_components(seed, count):
     grid = np.zeros((count * 4, 10), dtype=bool)
     rng = np.random.default_rng(seed)

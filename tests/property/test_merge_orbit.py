@@ -36,7 +36,6 @@ def test_architectures(name: str) -> None:
 
 
 @settings(
-    deadline=None,
     derandomize=True,
     max_examples=examples(6, 10),
     suppress_health_check=list(HealthCheck),

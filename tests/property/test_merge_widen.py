@@ -104,7 +104,7 @@ def test_large(spec: str, rescale: bool) -> None:
     check(spec, 0, rescale, input="1x3x224x224" if "vit" in spec else "1x3x64x64")
 
 
-@settings(max_examples=examples(4, 15), deadline=None)
+@settings(max_examples=examples(4, 15))
 @given(
     widths=st.lists(st.integers(2, 7), min_size=2, max_size=4),
     activation=st.sampled_from([nn.ReLU, nn.GELU, nn.Tanh, nn.SiLU, nn.LeakyReLU]),

@@ -14,7 +14,6 @@ from intertwine import Symmetry, act, align, find_isomorphism, trace
 from repeats import examples
 
 few = settings(
-    deadline=None,
     derandomize=True,
     max_examples=examples(6, 12),
     suppress_health_check=list(HealthCheck),

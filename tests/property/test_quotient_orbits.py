@@ -22,7 +22,6 @@ def check(model: nn.Module, inputs: torch.Tensor, seed: int) -> None:
 
 
 @settings(
-    deadline=None,
     derandomize=True,
     max_examples=examples(6, 12),
     suppress_health_check=list(HealthCheck),

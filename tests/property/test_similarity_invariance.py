@@ -62,7 +62,7 @@ def _act(action: str, x: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 @pytest.mark.parametrize("measure", MEASURES)
 @given(seed=st.integers(0, 2**32 - 1), maps=st.booleans())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_invariant_to_its_group(measure, seed, maps):
     random = np.random.default_rng(seed)
     x, y = _features(random, maps)
@@ -108,7 +108,7 @@ def test_pixels_are_not_channels(measure):
     seed=st.integers(0, 10**6),
     pixels=st.sampled_from(["samples", "pool"]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_streaming_does_not_depend_on_batches_or_shards(n, cuts, seed, pixels):
     from intertwine.comparing import StreamedMoments
 

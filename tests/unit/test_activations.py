@@ -247,7 +247,7 @@ slopes = st.floats(-5, 5).filter(lambda s: s == 0 or abs(s) > 1e-100)  # product
 nonzero = st.builds(lambda m, s: m * s, magnitude, st.sampled_from([-1.0, 1.0]))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(slope=slopes, gain=nonzero, a=magnitude, x=nonzero)
 def test_every_leaky_slope(slope: float, gain: float, a: float, x: float) -> None:
     def sigma(t: torch.Tensor) -> torch.Tensor:
@@ -263,7 +263,7 @@ def test_every_leaky_slope(slope: float, gain: float, a: float, x: float) -> Non
     holds(found, sigma, torch.tensor(a).double(), torch.tensor(x).double())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(d=st.integers(-12, 12), a=nonzero, b=nonzero, x=nonzero)
 def test_integer_powers(d: int, a: float, b: float, x: float) -> None:
     found = intertwiner(f"x**{d}")
@@ -279,7 +279,7 @@ def test_powers_that_overflow_and_underflow(d: int) -> None:
     assert verdict(f"x**{d}") == ("nonzero", False, float(d), "odd" if d % 2 else "even")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(d=st.floats(-6, 6).filter(lambda d: abs(d - round(d)) > 1e-3), a=magnitude, b=magnitude)
 def test_fractional_powers(d: float, a: float, b: float) -> None:
     found = intertwiner(lambda x: torch.pow(x, d))
@@ -288,7 +288,7 @@ def test_fractional_powers(d: float, a: float, b: float) -> None:
     assert found.phi(a * b) == pytest.approx(found.phi(a) * found.phi(b), rel=1e-11)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(p=st.integers(-30, 30), q=st.integers(1, 30))
 def test_rational_degrees_are_exact(p: int, q: int) -> None:
     assert intertwiner(f"x**{p}/{q}").degree == p / q

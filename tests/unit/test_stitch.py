@@ -121,7 +121,7 @@ def test_dead_channels_do_not_break_the_start():
 # ---------------------------------------------------------------- maps
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(2, 9), st.integers(0, 10**6))
 def test_sinkhorn_and_rounding(width, seed):
     torch.manual_seed(seed)
