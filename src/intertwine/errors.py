@@ -10,7 +10,8 @@
     ├── Unsupported           understood, but not possible here    exit code 3
     │   ├── ExportFailed      torch.export cannot trace the model
     │   └── MissingExtra      an optional dependency is not installed
-    └── VerificationFailed    a claimed symmetry did not hold      exit code 1
+    ├── VerificationFailed    a claimed symmetry did not hold      exit code 1
+    └── ProcessDied           one of several that work together    exit code 1
 
 On the command line an exception of any other kind is a bug of ours: one line, exit code 70.
 
@@ -108,5 +109,11 @@ class RefutedClaim(UserWarning):
 
 class VerificationFailed(IntertwineError):
     """A claimed symmetry did not hold."""
+
+    exit_code = 1
+
+
+class ProcessDied(IntertwineError):
+    """One of several processes that work together was ended from outside."""
 
     exit_code = 1

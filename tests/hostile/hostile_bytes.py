@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hostile_onnx
 import hostile_ours as ours
 import numpy as np
 import torch
@@ -169,6 +170,12 @@ def _read_sweep(path: Path) -> None:
     read_sweep(path)
 
 
+def _read_onnx(path: Path) -> None:
+    from intertwine.zoo import resolve
+
+    resolve(str(path))
+
+
 def _read_coverage(path: Path) -> None:
     from intertwine.surveying import survey
 
@@ -198,6 +205,7 @@ READERS: dict[str, Reader] = {
     "merged": Reader(ours.read_merged, "recipe.json", ours.merged, text=True),
     "page": Reader(ours.read_page, "m.html", ours.page, text=True),
     "result": Reader(ours.read_swept, "m.json", ours.result, text=True),
+    "onnx": Reader(_read_onnx, "m.onnx", hostile_onnx.good),
     "tokenizer": Reader(ours.read_tokenizer, "m.json", ours.tokenizer, text=True),
 }
 

@@ -17,6 +17,7 @@ from hostile_code import RIGHT, WRONG, factories, write_code
 from hostile_data import data_specs, grey_png
 from hostile_files import make_files
 from hostile_odd import odd_lines
+from hostile_onnx import files as onnx_files
 from hostile_pretrained import make_concepts, make_pretrained, make_tokenizers
 from hostile_run import SECONDS, run_command
 
@@ -130,6 +131,10 @@ class Table:
     @cached_property
     def tokenizers(self) -> list[Path]:
         return make_tokenizers(self.folder / "tokenizers")
+
+    @cached_property
+    def graphs(self) -> list[Path]:
+        return list(onnx_files(self.folder / "onnx"))
 
     @cached_property
     def concepts(self) -> list[str]:
@@ -265,9 +270,10 @@ class Table:
         yield Case(("merge", f"{path}:computed", "--target-params", "0.8", "--json"), (0,))
 
     def _folders(self) -> Iterator[Case]:
-        """Folders of Hugging Face, tokenizers and concepts."""
+        """Folders of Hugging Face, graphs of ONNX, tokenizers and concepts."""
         for path in self.pretrained:
             yield Case(("inspect", f"hf:{path}"))
+        yield from (Case(("inspect", str(path))) for path in self.graphs)
         text = self.folder / "a.txt"
         text.write_text("abc " * 400)
         look = ("compare", "zoo:nanogpt64", "zoo:nanogpt64", "--data", f"text:{text}", "--limit", "2")

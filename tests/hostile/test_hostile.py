@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
@@ -23,6 +24,7 @@ from hostile_table import FINE, Table
 import intertwine
 from intertwine.cli.parser import build_parser, commands
 from intertwine.foreign import safe_workers
+from intertwine.training import processes
 
 SHARE = 13  # every thirteenth case of the generated ones
 MUTATIONS = 20  # of each reader
@@ -147,6 +149,22 @@ def test_workers_import_nothing_from_the_working_directory(tmp_path: Path) -> No
     with safe_workers():
         assert subprocess.run(line, cwd=tmp_path, env=os.environ).returncode == 0
     assert "PYTHONSAFEPATH" not in os.environ
+
+
+def test_who_waits_for_the_dead_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call into torch hears nothing: the thread that looks after the other processes ends it."""
+    dies = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+    monkeypatch.setattr(processes, "_command", lambda: dies)
+    monkeypatch.setattr(processes, "_LOOK", 0.01)
+    monkeypatch.setattr(processes, "_NOTICE", 0.01)
+
+    def wait() -> int:
+        with processes.together(3):
+            time.sleep(60)
+        return 0
+
+    found = run_forked(wait, tmp_path)
+    assert found.code == 1 and found.err.startswith("ProcessDied: process 2 of 3 was ended by SIGKILL")
 
 
 def test_every_option_has_a_checked_type(table: Table) -> None:

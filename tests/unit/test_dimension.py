@@ -171,10 +171,19 @@ def test_rows_that_no_input_looks_up_are_named() -> None:
 
 
 def test_a_weight_that_is_not_used_is_named() -> None:
-    net = mlp(nn.Tanh())
+    net, without = mlp(nn.Tanh()), dimension(mlp(nn.Tanh()), X)
+    net.register_parameter("idle", nn.Parameter(torch.zeros(30_000, dtype=torch.float64)))
+    found = dimension(net, X)
+    assert counts(found) == {"unused": 30_000} and found.parameters == without.parameters + 30_000
+    assert (found.rank, found.verdict) == (without.rank, "explained")
+    assert len(found.singular_values) == len(without.singular_values)  # nothing is computed of it
+
+
+def test_a_model_that_reads_no_weight_has_no_rank() -> None:
+    net = nn.Tanh()
     net.register_parameter("idle", nn.Parameter(torch.zeros(3, dtype=torch.float64)))
     found = dimension(net, X)
-    assert counts(found) == {"unused": 3}
+    assert (found.rank, found.deficit, counts(found)) == (0, 3, {"unused": 3})
 
 
 def test_a_symmetry_that_is_missed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 import torch
 
 from intertwine import zoo
-from intertwine.training import read_metrics
+from intertwine.errors import ProcessDied
+from intertwine.training import processes, read_metrics
 
 RECIPE = """
 epochs: 4
@@ -114,3 +116,22 @@ def test_kill_in_the_middle_of_checkpoint_writes(killed: Path) -> None:
 def test_kill_from_outside(killed: Path) -> None:
     assert codes(killed)["outside"] == [-9, False, 0]
     assert_same_end(killed / "outside", killed / "whole")
+
+
+@pytest.mark.parametrize("code", ["os.kill(os.getpid(), 9)", "sys.exit(0)"])
+def test_a_process_that_dies_ends_all_with_an_error_of_ours(
+    code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what it broke torch raises anything; if nobody died, that is what is told."""
+    monkeypatch.setattr(processes, "_command", lambda: [sys.executable, "-c", f"import os, sys; {code}"])
+    monkeypatch.setattr(processes, "_LOOK", 0.01)
+    monkeypatch.setattr(processes, "_NOTICE", 20.0 if "kill" in code else 0.05)
+    before = dict(os.environ)
+    with pytest.raises((ProcessDied, ZeroDivisionError)) as raised, processes.together(2):
+        assert os.environ["LOCAL_RANK"] == "0" and os.environ["WORLD_SIZE"] == "2"
+        raise ZeroDivisionError("Connection closed by peer")
+    assert dict(os.environ) == before
+    if "kill" in code:
+        assert raised.value.exit_code == 1 and "process 2 of 2 was ended by SIGKILL" in str(raised.value)
+    else:
+        assert raised.type is ZeroDivisionError

@@ -61,15 +61,15 @@ def run(args: argparse.Namespace) -> int:
         goals = {name: getattr(args, name) for name in _GOALS}
         options |= {"fold": args.fold, "factor": args.factor, "finetune": train}
         result = merge(source.model, source.example, progress=progress, **goals, **options)
+    more: dict[str, Any] = {"out": args.out} if args.out else {}
+    if args.export:  # first of all that is written: it may turn out not to be possible
+        more["export"] = export_model(result.model, *call, args.out, args.export).to_dict()
     if args.plan:
         write_text(args.plan, result.plan.to_json())
     if args.page:
         result.page(facts=_facts(args)).write(args.page)
     if args.out:
         save_model(result.model, source, args.out, result.details(args.input))
-    more: dict[str, Any] = {"out": args.out} if args.out else {}
-    if args.export:
-        more["export"] = export_model(result.model, *call, args.out, args.export).to_dict()
     if args.latency:
         times = latencies([source.model, result.model], *call)
         more |= dict(zip(("latency_before", "latency_after"), times, strict=True))

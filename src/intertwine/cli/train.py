@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import Any
 
 from intertwine.terminal import types
@@ -41,6 +40,7 @@ def run(args: argparse.Namespace) -> int | None:
     """Train and print."""
     from intertwine.foreign import safe_workers
     from intertwine.training import read_recipe, train
+    from intertwine.training.processes import is_first
 
     recipe = read_recipe(args.recipe)
     parse_device(args.device)
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int | None:
         result = train(
             args.model, args.data, recipe, listener=listener, **{n: getattr(args, n) for n in _OPTIONS}
         )  # fmt: skip
-    if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one speaks
+    if is_first(args.devices):
         facts = {name: getattr(args, name) for name in ("model", "data", "recipe", "seed")}
         show(args, result, facts, tables=False)
         write_page(args, result, facts)

@@ -183,7 +183,8 @@ class _Run:
                     "no train_data: the inputs of the data served for alignment and statistics too"
                 )
             self.labelled = source
-            first = source[0] if isinstance(source, list) and train_data is None and how == "zip" else source
+            several = isinstance(source, list) and len(source) > 0 and train_data is None and how == "zip"
+            first = source[0] if several else source
             self.train = Batches(first, limit=train_limit, device=_device(self.models[0])).whole()[0]
         self.heads = self._heads(heads)
         if how != "zip":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -19,10 +19,14 @@ from intertwine.symmetry.structure import Structure
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """The entries of some weights, in order. statistics: those that are buffers and not parameters."""
+    """The entries of some weights, in order. statistics: those that are buffers and not parameters.
+
+    unread: weights that no op reads, and how many numbers they have; these are no coordinates.
+    """
 
     values: Mapping[str, Tensor]
     statistics: frozenset[str] = frozenset()
+    unread: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def start(self) -> dict[str, int]:
@@ -91,7 +95,7 @@ class Coordinates:
 
 
 def coordinates_of(model: torch.nn.Module, symmetry: Symmetry) -> Coordinates:
-    """All parameters of a model, and the buffers that its group moves or that a norm has stored."""
+    """All parameters that a model reads, and the buffers that its group moves or that a norm has stored."""
     stored = {
         symmetry.traced.weights.get(argument.name)
         for node in symmetry.traced.graph.nodes
@@ -107,8 +111,10 @@ def coordinates_of(model: torch.nn.Module, symmetry: Symmetry) -> Coordinates:
         healthy = buffer.is_floating_point() and bool(torch.isfinite(buffer).all())
         if healthy and (name in stored or (name in moved and _rescaled(symmetry, name))):
             chosen[name] = buffer  # type: ignore[assignment]
-    values = {n: v.detach().to("cpu", torch.float64) for n, v in chosen.items() if v.is_floating_point()}
-    return Coordinates(values, frozenset(n for n in values if n not in parameters))
+    real, read = {n: v for n, v in chosen.items() if v.is_floating_point()}, symmetry.inference.shapes
+    values = {n: v.detach().to("cpu", torch.float64) for n, v in real.items() if n in read}
+    unread = {n: v.numel() for n, v in real.items() if n not in read}
+    return Coordinates(values, frozenset(n for n in values if n not in parameters), unread)
 
 
 def _rescaled(symmetry: Symmetry, name: str) -> bool:

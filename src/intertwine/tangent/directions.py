@@ -213,7 +213,7 @@ class Search:
     def run(self) -> list[Direction]:
         """Everything, from the smallest places to the largest."""
         steps = (
-            self._unused, self._rows, self._units, self._zero, self._translations, self._statistics,
+            self._rows, self._units, self._zero, self._translations, self._statistics,
             self._ones, self._equal, self._weights, self._maps, self._products, self._rotations, self._linear,
             self._axes, self._rest,
         )  # fmt: skip
@@ -230,12 +230,6 @@ class Search:
     def _all_zero(self, coordinates: Ids) -> bool:
         coordinates = coordinates[self.place[coordinates] >= 0]
         return len(coordinates) > 0 and len(self._zeros(coordinates)) == len(coordinates)
-
-    def _unused(self) -> None:
-        read = set(self.symmetry.inference.shapes)
-        for name in self.at.values:
-            if name not in read:
-                self.take("unused", [self.at.of(name)])
 
     def _rows(self) -> None:
         for name in self.tables:

@@ -158,7 +158,7 @@ def dimension(
     if symmetry is None:
         symmetry = trace(model, example.args, example.kwargs, seed=seed)
     theta = coordinates_of(model, symmetry)
-    if not theta.size:
+    if not theta.size and not theta.unread:
         raise InputError("the model has no weights", so="it has no dimension to speak of")
     columns = tangents(symmetry, theta)
     given = _Given(symmetry, model, theta, columns, example, data, limit, seed, progress)
@@ -226,10 +226,13 @@ class _Given:
         search = Search(
             self.symmetry, self.theta, chosen, null, lengths, mixed, partial(self._redundant, chosen)
         )
-        directions = tuple(search.run())
+        # what no op reads costs nothing to look at, however much it is
+        unread = {} if scope else self.theta.unread
+        unused = [Direction("unused", count, (name,)) for name, count in unread.items()]
+        directions = (*unused, *search.run())
         stored = self.theta.mask([self.theta.of(n) for n in self.theta.statistics])[chosen].sum()
         return Dimension(
-            len(chosen), int(stored), mixed.shape[1], found.rank, found.gap,
+            len(chosen) + sum(unread.values()), int(stored), mixed.shape[1], found.rank, found.gap,
             directions, error, calls, settled, found.singular_values, scope, channels,
             translations=proved(self.symmetry.traced, self.model, self.theta, search.moves, self._fresh()),
         )  # fmt: skip

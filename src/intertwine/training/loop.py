@@ -31,6 +31,7 @@ from intertwine.results import Result, Table
 from intertwine.training.data import Splits, batches_of, shrink
 from intertwine.training.journal import Journal, Listener
 from intertwine.training.objective import assert_fits, measure, objective_of
+from intertwine.training.processes import together
 from intertwine.training.recipe import Recipe
 from intertwine.training.schedule import make_optimizer, scale_at, set_learning_rate
 from intertwine.training.state import BEST, MODEL, Counters, claim, load_state, locked, save_state
@@ -89,8 +90,8 @@ def run_loop(
     identity = {"model": name, "data": data.name, "images": data.digest, "seed": seed}
     identity |= {"recipe": recipe.to_dict(), "weights": weights_digest(model)}
     fabric = make_fabric(recipe, device, devices)
-    fabric.launch()
-    with torch.random.fork_rng():
+    with together(devices), torch.random.fork_rng():
+        fabric.launch()
         splits = Splits(data.name, train_data, data.test)
         # a model that does not fit the data is refused before anything is written
         loop = _Loop(copy.deepcopy(model), splits, recipe, folder, seed, fabric)

@@ -7,7 +7,8 @@ module must compute what the file says: it is held against onnxruntime where tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import MissingExtra, ModelError, Unsupported
-from intertwine.reading import check_memory, existing_file
+from intertwine.reading import check_memory, existing_file, muted, parsing
 from intertwine.text import first_line, quoted
+from intertwine.zoo.onnx_bounds import Bounded, check_functions, check_numbers, of_sizes
 from intertwine.zoo.onnx_ops import DTYPES, NUMBERS, OPERATORS, STATISTICS
 
 BATCH = 2
@@ -60,9 +62,7 @@ class Step:
 
     def on_numbers(self, inputs: dict[str, Any]) -> tuple[Any, ...]:
         """What it computes of numpy arrays, by onnx's own reference."""
-        if self.operator in _GROWING:  # by numbers in the file, which may be any
-            sizes = _GROWING[self.operator](*[inputs[name] for name in self.node.input])
-            check_memory(8 * math.prod(max(int(size), 1) for size in np.ravel(sizes)), self.operator)
+        check_numbers(self.operator, [inputs[name] for name in self.node.input if name], self.attributes)
         return tuple(self._reference.run(None, inputs))
 
     @cached_property
@@ -84,6 +84,8 @@ class OnnxModule(nn.Module):
         super().__init__()
         stored = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
         self.steps: list[Step] = []
+        self.places: dict[str, tuple[str, str]] = {}
+        self.flattened: dict[int, int] = {}  # the number of a Reshape -> the dimension that it flattens from
         for step in (Step(node.SerializeToString()) for node in graph.node):
             if step.operator == "Constant":
                 stored[step.node.output[0]] = np.asarray(step.on_numbers({})[0])
@@ -96,10 +98,7 @@ class OnnxModule(nn.Module):
         self.known = {n: a for n, a in stored.items() if a.dtype.kind in "iub" or not a.ndim or n in numbers}
         weights = {n: a for n, a in stored.items() if n not in self.known}
         measured = {n for step in self.steps for n in step.inputs_at(STATISTICS)}
-        self.places = {name: _store(self, name, a, name in measured) for name, a in weights.items()}
-        self.flattened: dict[int, int] = {}  # the number of a Reshape -> the dimension that it flattens from
-        if any(each.type in _GRAPHS for step in self.steps for each in step.node.attribute):
-            raise Unsupported("it holds branches or loops", do=_DO)
+        self.places |= {name: _store(self, name, a, name in measured) for name, a in weights.items()}
         unknown = sorted({step.operator for step in self.steps} - {*OPERATORS, *_OF_SIZES})
         unknown = [name for name in unknown if not self._only_numbers(name)]
         if unknown:
@@ -107,7 +106,7 @@ class OnnxModule(nn.Module):
 
     def _only_numbers(self, operator: str) -> bool:
         """Whether all nodes of this operator have inputs that sizes alone decide."""
-        known, ours = set(self.known), True
+        known, ours = set(self.known), of_sizes(operator)
         for step in self.steps:
             if step.operator in _OF_SIZES or all(name in known for name in step.node.input if name):
                 known |= set(step.node.output)
@@ -120,7 +119,7 @@ class OnnxModule(nn.Module):
         tensors, known = self._weights() | dict(zip(self.inputs, inputs, strict=True)), dict(self.known)
         for _ in self._running(tensors, known):
             pass
-        results = [tensors[n] if n in tensors else torch.as_tensor(known[n]) for n in self.outputs]
+        results = [tensors[n] if n in tensors else torch.as_tensor(np.array(known[n])) for n in self.outputs]
         return results[0] if len(results) == 1 else tuple(results)
 
     def learn_flattenings(self, *inputs: Tensor) -> None:
@@ -134,6 +133,14 @@ class OnnxModule(nn.Module):
             same = next((n for n, (old, new) in enumerate(pairs) if old != new), found.dim() - 1)
             if same < x.dim() - 1 and found.dim() == same + 1:
                 self.flattened[number] = same
+
+    def check_memory(self, *inputs: Tensor) -> None:
+        """Refuse what would compute more than the memory holds, by the shapes of all that it computes."""
+        tensors = self._weights() | dict(zip(self.inputs, inputs, strict=True))
+        with torch.device("meta"), Bounded() as memory:
+            shapes = {name: t.to("meta") for name, t in tensors.items()}
+            for _, _, found in self._running(shapes, dict(self.known)):
+                memory.take(0 if isinstance(found, Tensor) else np.asarray(found).nbytes)
 
     def _running(
         self, tensors: dict[str, Tensor], known: dict[str, Any]
@@ -166,13 +173,6 @@ class OnnxModule(nn.Module):
 
 _OF_SIZES = ("Shape", "Size")
 _GRAPHS = (5, 10)  # of onnx.AttributeProto: a graph, several
-_GROWING: dict[str, Callable[..., Any]] = {
-    "ConstantOfShape": lambda shape: shape,
-    "Expand": lambda x, shape: [*np.shape(x), *np.ravel(shape)],
-    "Tile": lambda x, repeats: [*np.shape(x), *np.ravel(repeats)],
-    "Range": lambda start, limit, step: [abs(float(limit) - float(start)) / max(abs(float(step)), 1e-30)],
-    "Pad": lambda x, pads, *_: [size + 2 * int(np.max(np.abs(pads), initial=0)) for size in np.shape(x)],
-}
 
 
 def _store(module: nn.Module, name: str, array: Any, measured: bool) -> tuple[str, str]:
@@ -209,18 +209,24 @@ def _store(module: nn.Module, name: str, array: Any, measured: bool) -> tuple[st
 def load_onnx(spec: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The module and an example of its inputs; a free first dimension is a batch of 2."""
     path = existing_file(spec, "ONNX file", ModelError)
-    read = _read(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy's and torch's, of numbers in the file
+        return _loaded(path, _read(path))
+
+
+def _loaded(path: Path, read: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
     try:
-        module = OnnxModule(read.graph).eval()
+        with parsing(quoted(str(path)), ModelError, do=_DO):  # tensors of strings, of four bits, ...
+            module = OnnxModule(read.graph).eval()
     except Unsupported as error:
         raise Unsupported(f"{quoted(str(path))} cannot be read: {error.what}", do=_DO) from error
     last: Exception | None = None
     for side in _SIDES:
-        example = tuple(
-            _example(value, path, side) for value in read.graph.input if value.name in module.inputs
-        )
         try:
+            values = [value for value in read.graph.input if value.name in module.inputs]
+            example = tuple(_example(value, path, side) for value in values)
             with torch.no_grad():
+                module.check_memory(*example)
                 module.learn_flattenings(*example)
             break
         except Exception as error:  # torch's, of sizes that do not fit each other
@@ -245,15 +251,23 @@ def _read(path: Path) -> Any:
             do='pip install "intertwine[onnx]"',
         ) from error
     try:
-        read = onnx.load(str(path))
-        onnx.checker.check_model(read)
+        with muted():  # what its C++ prints by itself
+            read = onnx.load(str(path))
+            onnx.checker.check_model(read)
     except Exception as error:  # protobuf's, or the checker's
         raise ModelError(f"{quoted(str(path))} is no valid ONNX file: {first_line(error)}") from error
+    nodes = [*read.graph.node, *(node for function in read.functions for node in function.node)]
+    if any(each.type in _GRAPHS for node in nodes for each in node.attribute):
+        raise Unsupported(f"{quoted(str(path))} cannot be read: it holds branches or loops", do=_DO)
+    if read.graph.sparse_initializer:
+        raise Unsupported(f"{quoted(str(path))} cannot be read: it holds sparse tensors", do=_DO)
+    check_functions(read)
     try:
-        if len(read.functions):
-            read = inliner.inline_local_functions(read)
-        if max((each.version for each in read.opset_import if not each.domain), default=OPSET) < OPSET:
-            read = version_converter.convert_version(read, OPSET)
+        with muted():
+            if len(read.functions):
+                read = inliner.inline_local_functions(read)
+            if max((each.version for each in read.opset_import if not each.domain), default=OPSET) < OPSET:
+                read = version_converter.convert_version(read, OPSET)
     except Exception as error:  # an operator whose meaning has changed
         raise Unsupported(
             f"{quoted(str(path))} cannot be raised to operator set {OPSET}: {first_line(error)}", do=_DO
@@ -267,6 +281,7 @@ def _example(value: Any, path: Path, side: int) -> Tensor:
     if dtype is None:
         raise Unsupported(f"the input {quoted(value.name)} of {path} is neither real nor whole numbers")
     shape = [d.dim_value or (side if place else BATCH) for place, d in enumerate(kind.shape.dim)]
+    check_memory(math.prod(shape) * dtype.itemsize, f"the input {quoted(value.name)}", ModelError)
     random = torch.Generator().manual_seed(0)  # the caller's random numbers stay as they are
     if dtype.is_floating_point:
         return torch.randn(shape, dtype=dtype, generator=random)
@@ -280,6 +295,7 @@ def _does_not_run(path: Path, error: Exception) -> ModelError:
     )
 
 
+@torch.no_grad()
 def _check_equal(module: OnnxModule, example: tuple[Tensor, ...], read: Any, path: Path) -> None:
     """Refuse a module that computes something else; nothing is checked without onnxruntime."""
     try:
@@ -287,10 +303,11 @@ def _check_equal(module: OnnxModule, example: tuple[Tensor, ...], read: Any, pat
     except ModuleNotFoundError:
         return
     try:
-        session = onnxruntime.InferenceSession(read.SerializeToString())
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # it prints what it raises, in colours
+        session = onnxruntime.InferenceSession(read.SerializeToString(), options)
         expected = session.run(None, {n: x.numpy() for n, x in zip(module.inputs, example, strict=True)})
-        with torch.no_grad():
-            found = module(*example)
+        found = module(*example)
     except Exception as error:  # sizes that do not fit each other
         raise _does_not_run(path, error) from error
     for ours, theirs in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
