@@ -123,6 +123,33 @@ def test_torchvision_weights_come_from_the_hubs_folder(
     assert resolve("torchvision:squeezenet1_1", pretrained=True).prepare == source.prepare
 
 
+def test_a_tag_of_timm_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights of a tag lie in the hub's cache; classes, size and normalisation come with the tag."""
+    timm = pytest.importorskip("timm")
+    from huggingface_hub import constants
+    from safetensors.torch import save_file
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    spec = "timm:test_resnet.r160_in1k"
+    with pytest.raises(WeightsError, match="not in the cache"):
+        resolve(spec)
+    trained = resolve("timm:test_resnet", seed=7).model.state_dict()
+    place = tmp_path / "models--timm--test_resnet.r160_in1k"
+    (place / "snapshots" / "0123").mkdir(parents=True)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("0123")
+    save_file(trained, place / "snapshots" / "0123" / "model.safetensors")
+    for source in (resolve(spec), resolve("timm:test_resnet", pretrained=True)):
+        assert all(value.equal(trained[name]) for name, value in source.model.state_dict().items())
+        config = timm.get_pretrained_cfg("test_resnet.r160_in1k")
+        assert source.prepare.size == config.input_size[-1] and source.example[0].shape[-1] == 160
+        assert source.prepare.normalize == "0.5,0.5,0.5/0.5,0.5,0.5"
+    head = resolve(spec, classes=7).model.state_dict()  # another head, the trained body
+    assert head["fc.weight"].shape[0] == 7 and head["conv1.0.weight"].equal(trained["conv1.0.weight"])
+    assert not resolve("timm:test_resnet").model.state_dict()["fc.weight"].equal(trained["fc.weight"])
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small GPT-2 as save_pretrained writes it, in shards."""

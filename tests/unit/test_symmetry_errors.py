@@ -57,8 +57,26 @@ def test_a_mask_of_infinities_is_no_broken_weight() -> None:
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors is a no-op")  # that is the point here
 def test_a_layer_of_width_zero() -> None:
-    with pytest.raises(ModelError, match=r"0\.weight has shape \(0, 3\): a layer of width zero"):
-        trace(mlp(0), X)
+    """Weights without entries have nothing that moves; all else is inferred as if they were not there."""
+    assert not [axis for axis in trace(mlp(0), X).axes if axis.group.name != "trivial"]
+    with_empty, without = (verify(Tokens(n), torch.randn(2, 4, 5)) for n in (0, None))
+    assert with_empty.exact and with_empty.parameter_coverage == without.parameter_coverage > 0.5
+    assert with_empty.unused_parameters == ("more",)
+
+
+class Tokens(nn.Module):
+    """A token before the rows, and `count` others, which may be none."""
+
+    def __init__(self, count: int | None) -> None:
+        super().__init__()
+        self.first, self.more = nn.Parameter(torch.randn(1, 1, 6)), None
+        if count is not None:
+            self.more = nn.Parameter(torch.randn(1, count, 6))
+        self.a, self.b, self.norm = nn.Linear(5, 6), nn.Linear(6, 3), nn.LayerNorm(6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = [t.expand(len(x), -1, -1) for t in (self.first, self.more) if t is not None]
+        return self.b(self.norm(torch.cat([*tokens, self.a(x)], 1)).relu())
 
 
 def test_a_module_that_contains_itself() -> None:

@@ -132,13 +132,13 @@ def run_module(
     )
 
 
-def fresh_copy(module: nn.Module) -> nn.Module:
-    """A deep copy that shares the tensors of the module.
+def fresh_copy(module: nn.Module, own_buffers: bool = False) -> nn.Module:
+    """A deep copy that shares the tensors of the module, or only its parameters.
 
     `copy.deepcopy` spends its time on the ten dictionaries that every module has, nearly all of them empty;
     here a module is copied by its attributes, and only what is neither plain nor empty goes through deepcopy.
     """
-    tensors = [*module.parameters(), *module.buffers()]
+    tensors = [*module.parameters(), *(() if own_buffers else module.buffers())]
     memo: dict[int, Any] = {id(t): t for t in tensors}
     modules = list(module.modules())
     kinds = {kind: _copies_plainly(kind) for kind in {type(m) for m in modules}}

@@ -321,12 +321,6 @@ def check_model(model: nn.Module) -> None:
                 so="there is nothing to infer on it",
                 do="run the model once on an example first",
             )
-        if tensor.numel() == 0 and tensor.dim() > 0:
-            raise ModelError(
-                f"{name} has shape {tuple(tensor.shape)}: a layer of width zero",
-                so="there is nothing to infer on it",
-                do="remove the layer",
-            )
         if not tensor.is_floating_point() or tensor.device.type == "meta":
             continue
         # Buffers may be infinite: attention masks, and the bounds of a clamp that never binds.

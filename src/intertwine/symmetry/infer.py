@@ -118,7 +118,7 @@ def _placeholder(ctx: GraphContext, node: fx.Node, traced: Traced) -> Any:
     if node.name not in traced.weights:
         return fixed(shape)
     name = traced.weights[node.name]
-    if not node.users:
+    if not node.users or 0 in shape:  # no register tokens, a layer of width zero: nothing that could move
         ctx.unread.append(name)
         return fixed(shape)
     return ctx.weight(name, shape, list(node.users))

@@ -24,6 +24,7 @@ from intertwine.graph.eager import CallOutcome, fresh_copy, run_module, runner
 from intertwine.graph.example import Example, one_row, other_sizes
 from intertwine.graph.export import eval_copy
 from intertwine.graph.run import raised
+from intertwine.graph.side_by_side import Make, run_side_by_side
 from intertwine.symmetry.axes import Axis
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import Action, Element, sample_parts
@@ -74,7 +75,7 @@ class Stage:
 
     Weights that are constant (zero-initialised heads, unit gains) are replaced by random ones first, because
     every permutation looks right on them. Where the weights in float64 take more than `memory` bytes, there
-    is no copy: each one is raised and moved when an op reads it, and forgotten.
+    is no copy: each one is raised and moved when an op reads it, for all sizes at once, and forgotten.
     """
 
     def __init__(
@@ -124,26 +125,40 @@ class Stage:
 
     def expected(self, example: Example) -> CallOutcome:
         """What the model does before anything acts on it."""
-        known = next((outcome for e, outcome in self._known if e is example), None)
-        if known is None:
-            (known,) = self.outcomes(self.weight, [example])
-            self._known.append((example, known))
-        return known
+        return self._all_expected([example])[0]
+
+    def _all_expected(self, examples: Sequence[Example]) -> list[CallOutcome]:
+        new = [example for example in examples if all(example is not e for e, _ in self._known)]
+        self._known += zip(new, self.outcomes(self.weight, new), strict=True)
+        return [next(outcome for e, outcome in self._known if e is example) for example in examples]
 
     def outcomes(self, weight: Callable[[str], Tensor], examples: Sequence[Example]) -> Iterator[CallOutcome]:
         """What the model does with the weights that a function returns by name."""
-        instead = {id(p): partial(weight, name) for name, p in self._read.items()}
         loaded = {name: weight(name) for name in self._live}
+        if self.frugal:
+            makers = {id(p): partial(weight, name) for name, p in self._read.items()}
+            yield from run_side_by_side([partial(self._alone, e, loaded) for e in examples], makers)
+            return
         for example in examples:
             try:
                 for name, live in self._live.items():
                     own = isinstance(live, nn.Parameter)
                     live.data = loaded[name] if own else loaded[name].clone()  # a buffer may be written
-                outcome = run_module(self._fresh(), example, self.dtype, self.seed, instead)
+                outcome = run_module(self._fresh(), example, self.dtype, self.seed)
             finally:
                 for name, live in self._live.items():
                     live.data = self._held[name]
             yield outcome
+
+    def _alone(
+        self, example: Example, loaded: Mapping[str, Tensor], instead: Mapping[int, Make]
+    ) -> CallOutcome:
+        """A run that shares nothing that is written with those beside it."""
+        module = fresh_copy(self.module, own_buffers=True)
+        buffers = dict(module.named_buffers())
+        for name, value in loaded.items():
+            buffers[name].data = value.clone()
+        return run_module(module, example, self.dtype, self.seed, instead)
 
     def refutes(self, error: float, example: Example) -> bool:
         """Whether an error is more than rounding: also in a model that blows up what rounding does."""
@@ -169,9 +184,9 @@ class Stage:
     def errors(self, element: Element, examples: Sequence[Example]) -> Iterator[float]:
         """At every size, the largest difference of outputs and written buffers, relative to each tensor."""
         action = Action(element)
+        before = self._all_expected(examples)
         found = self.outcomes(lambda name: action.weight(name, self.weight(name)), examples)
-        for example, outcome in zip(examples, found, strict=True):
-            expected = self.expected(example)
+        for expected, outcome in zip(before, found, strict=True):
             if (outcome.written.keys(), len(outcome.outputs)) != (
                 expected.written.keys(),
                 len(expected.outputs),

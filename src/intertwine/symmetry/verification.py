@@ -111,7 +111,9 @@ def verify(
     if trial is None or trial.stage.dtype != dtype:
         stage = Stage(model, list(symmetry.weights(model)), given, dtype, seed)
         assert_finite(stage, model)
-        examples = stage.examples()
+        known = symmetry.proof.examples if symmetry.proof is not None else ()
+        same = bool(known) and known[0].shapes == stage.first.shapes  # the model has been asked already
+        examples = (stage.first, *known[1:]) if same else stage.examples()
     worst, coverage = 0.0, 0.0
     for k in range(samples):
         element = symmetry.sample(seed + k, EVERY_PART)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,46 +17,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from intertwine.errors import Unsupported
-
-Attributes = Mapping[str, Any]
-Operator = Callable[[list[Any], Attributes], Any]
-
-DTYPES = {
-    1: torch.float32, 2: torch.uint8, 3: torch.int8, 5: torch.int16, 6: torch.int32, 7: torch.int64,
-    9: torch.bool, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16,
-}  # fmt: skip
-
-
-def tensor(value: Any) -> Tensor:
-    """A value of the graph as a tensor."""
-    return value if isinstance(value, Tensor) else torch.as_tensor(value)
-
-
-def integers(value: Any) -> list[int]:
-    """A value that must be known without running the model: sizes, axes, pads."""
-    if isinstance(value, Tensor):
-        raise Unsupported("a size or an index in it depends on the values of an input")
-    return [int(each) for each in np.asarray(value).reshape(-1)]
-
-
-def _item(inputs: list[Any], place: int, default: Any = None) -> Any:
-    return inputs[place] if place < len(inputs) and inputs[place] is not None else default
-
-
-def _map(function: Callable[..., Any]) -> Operator:
-    """An operator whose inputs are all tensors and that has no attributes."""
-    return lambda inputs, attributes: function(*[tensor(each) for each in inputs])
-
-
-def _arithmetic(function: Callable[..., Any]) -> Operator:
-    """One that takes single numbers as they are."""
-
-    def run(inputs: list[Any], attributes: Attributes) -> Any:
-        single = [not isinstance(each, Tensor) and np.asarray(each).ndim == 0 for each in inputs]
-        pairs = zip(inputs, single, strict=True)
-        return function(*[np.asarray(each).item() if alone else tensor(each) for each, alone in pairs])
-
-    return run
+from intertwine.zoo.onnx_lookup import LOOKUPS
+from intertwine.zoo.onnx_values import (
+    DTYPES,
+    Attributes,
+    Operator,
+    arithmetic,
+    integers,
+    item,
+    mapped,
+    tensor,
+)
 
 
 def _joined(function: Callable[[Tensor, Tensor], Tensor]) -> Operator:
@@ -102,7 +73,7 @@ def _torch_pads(before: Sequence[int], after: Sequence[int]) -> list[int]:
 
 
 def _conv(inputs: list[Any], attributes: Attributes) -> Tensor:
-    x, weight, bias = tensor(inputs[0]), tensor(inputs[1]), _item(inputs, 2)
+    x, weight, bias = tensor(inputs[0]), tensor(inputs[1]), item(inputs, 2)
     n = weight.dim() - 2
     x, padding = _padded(x, *_pads(x, weight.shape[2:], attributes), 0.0)
     convolve = (F.conv1d, F.conv2d, F.conv3d)[n - 1]
@@ -111,7 +82,7 @@ def _conv(inputs: list[Any], attributes: Attributes) -> Tensor:
 
 
 def _conv_transpose(inputs: list[Any], attributes: Attributes) -> Tensor:
-    x, weight, bias = tensor(inputs[0]), tensor(inputs[1]), _item(inputs, 2)
+    x, weight, bias = tensor(inputs[0]), tensor(inputs[1]), item(inputs, 2)
     n = weight.dim() - 2
     pads = attributes.get("pads", [0] * 2 * n)
     if (
@@ -148,7 +119,7 @@ def _average_pool(inputs: list[Any], attributes: Attributes) -> Tensor:
 
 
 def _gemm(inputs: list[Any], attributes: Attributes) -> Tensor:
-    a, b, c = tensor(inputs[0]), tensor(inputs[1]), _item(inputs, 2)
+    a, b, c = tensor(inputs[0]), tensor(inputs[1]), item(inputs, 2)
     a = a.T if attributes.get("transA", 0) else a
     alpha, beta = attributes.get("alpha", 1.0), attributes.get("beta", 1.0)
     if alpha == 1.0 and beta == 1.0 and attributes.get("transB", 0) and (c is None or tensor(c).dim() == 1):
@@ -168,7 +139,7 @@ def _batch_norm(inputs: list[Any], attributes: Attributes) -> Tensor:
 def _layer_norm(inputs: list[Any], attributes: Attributes) -> Tensor:
     x = tensor(inputs[0])
     shape = x.shape[attributes.get("axis", -1) :]
-    return F.layer_norm(x, shape, _item(inputs, 1), _item(inputs, 2), attributes.get("epsilon", 1e-5))
+    return F.layer_norm(x, shape, item(inputs, 1), item(inputs, 2), attributes.get("epsilon", 1e-5))
 
 
 def _group_norm(inputs: list[Any], attributes: Attributes) -> Tensor:
@@ -183,7 +154,7 @@ def _instance_norm(inputs: list[Any], attributes: Attributes) -> Tensor:
 
 def _reduced(function: Callable[..., Tensor]) -> Operator:
     def run(inputs: list[Any], attributes: Attributes) -> Tensor:
-        x, axes = tensor(inputs[0]), _item(inputs, 1)
+        x, axes = tensor(inputs[0]), item(inputs, 1)
         over = integers(axes) if axes is not None else []
         if not over and attributes.get("noop_with_empty_axes", 0):
             return x
@@ -214,7 +185,7 @@ def _flatten(inputs: list[Any], attributes: Attributes) -> Tensor:
 
 
 def _squeeze(inputs: list[Any], attributes: Attributes) -> Tensor:
-    x, axes = tensor(inputs[0]), _item(inputs, 1)
+    x, axes = tensor(inputs[0]), item(inputs, 1)
     return x.squeeze() if axes is None else x.squeeze(tuple(integers(axes)))
 
 
@@ -231,7 +202,7 @@ def _transpose(inputs: list[Any], attributes: Attributes) -> Tensor:
 
 
 def _split(inputs: list[Any], attributes: Attributes) -> tuple[Tensor, ...]:
-    x, axis, sizes = tensor(inputs[0]), attributes.get("axis", 0), _item(inputs, 1)
+    x, axis, sizes = tensor(inputs[0]), attributes.get("axis", 0), item(inputs, 1)
     each = integers(sizes) if sizes is not None else math.ceil(x.shape[axis] / attributes["num_outputs"])
     parts: tuple[Tensor, ...] = torch.split(x, each, axis)
     return parts
@@ -239,35 +210,26 @@ def _split(inputs: list[Any], attributes: Attributes) -> tuple[Tensor, ...]:
 
 def _slice(inputs: list[Any], attributes: Attributes) -> Tensor:
     x, starts, ends = tensor(inputs[0]), integers(inputs[1]), integers(inputs[2])
-    axes = integers(_item(inputs, 3, range(len(starts))))
-    steps = integers(_item(inputs, 4, [1] * len(starts)))
+    axes = integers(item(inputs, 3, range(len(starts))))
+    steps = integers(item(inputs, 4, [1] * len(starts)))
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         if step < 0:
-            raise Unsupported("a Slice that runs backwards")
-        x = x[(slice(None),) * (axis % x.dim()) + (slice(start, end, step),)]
+            places = list(range(*slice(start, end, step).indices(x.shape[axis])))
+            x = x.index_select(axis, torch.tensor(places, dtype=torch.long, device=x.device))
+        else:
+            x = x[(slice(None),) * (axis % x.dim()) + (slice(start, end, step),)]
     return x
-
-
-def _gather(inputs: list[Any], attributes: Attributes) -> Tensor:
-    x, index = tensor(inputs[0]), inputs[1]
-    axis = attributes.get("axis", 0) % x.dim()
-    if not isinstance(index, Tensor) and np.asarray(index).ndim == 0:
-        return x.select(axis, int(index))
-    index = tensor(index)
-    if axis == 0 and x.dim() == 2 and x.is_floating_point():
-        return F.embedding(index, x)
-    return x[(slice(None),) * axis + (index,)]
 
 
 def _pad(inputs: list[Any], attributes: Attributes) -> Tensor:
     x, pads, mode = tensor(inputs[0]), integers(inputs[1]), attributes.get("mode", "constant")
-    axes = integers(_item(inputs, 3, range(x.dim())))
+    axes = integers(item(inputs, 3, range(x.dim())))
     before, after = [0] * x.dim(), [0] * x.dim()
     for place, axis in enumerate(axes):
         before[axis], after[axis] = pads[place], pads[place + len(axes)]
     how = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}[mode]
     if how == "constant":
-        return F.pad(x, _torch_pads(before, after), value=float(_item(inputs, 2, 0.0)))
+        return F.pad(x, _torch_pads(before, after), value=float(item(inputs, 2, 0.0)))
     if any(before[:2]) or any(after[:2]):
         raise Unsupported(f"Pad with mode {mode} of batch or channels")
     return F.pad(x, _torch_pads(before[2:], after[2:]), mode=how)
@@ -279,7 +241,7 @@ def _expand(inputs: list[Any], attributes: Attributes) -> Tensor:
 
 
 def _clip(inputs: list[Any], attributes: Attributes) -> Tensor:
-    low, high = (None if each is None else float(each) for each in (_item(inputs, 1), _item(inputs, 2)))
+    low, high = (None if each is None else float(each) for each in (item(inputs, 1), item(inputs, 2)))
     return torch.clamp(inputs[0], low, high)
 
 
@@ -299,7 +261,7 @@ def _prelu(inputs: list[Any], attributes: Attributes) -> Tensor:
 
 
 def _resize(inputs: list[Any], attributes: Attributes) -> Tensor:
-    x, scales, sizes = tensor(inputs[0]), _item(inputs, 2), _item(inputs, 3)
+    x, scales, sizes = tensor(inputs[0]), item(inputs, 2), item(inputs, 3)
     how, where = (
         attributes.get("mode", "nearest"),
         attributes.get("coordinate_transformation_mode", "half_pixel"),
@@ -317,6 +279,31 @@ def _resize(inputs: list[Any], attributes: Attributes) -> Tensor:
     raise Unsupported(f"Resize with {how} and {where}")
 
 
+def _depth_to_space(inputs: list[Any], attributes: Attributes) -> Tensor:
+    x, size = tensor(inputs[0]), attributes["blocksize"]
+    if attributes.get("mode", "DCR") == "CRD":
+        return F.pixel_shuffle(x, size)
+    b, _, h, w = x.shape
+    blocks = x.reshape(b, size, size, -1, h, w).permute(0, 3, 4, 1, 5, 2)
+    return blocks.reshape(b, -1, h * size, w * size)
+
+
+def _space_to_depth(inputs: list[Any], attributes: Attributes) -> Tensor:
+    x, size = tensor(inputs[0]), attributes["blocksize"]
+    b, c, h, w = x.shape
+    blocks = x.reshape(b, c, h // size, size, w // size, size).permute(0, 3, 5, 1, 2, 4)
+    return blocks.reshape(b, -1, h // size, w // size)
+
+
+def _grid_sample(inputs: list[Any], attributes: Attributes) -> Tensor:
+    names = {"linear": "bilinear", "cubic": "bicubic"}
+    how = attributes.get("mode", "linear")
+    corners = bool(attributes.get("align_corners", 0))
+    return F.grid_sample(
+        inputs[0], inputs[1], names.get(how, how), attributes.get("padding_mode", "zeros"), corners
+    )
+
+
 def _with_attributes(function: Callable[..., Tensor], **named: tuple[str, Any]) -> Operator:
     """A function of one tensor, with torch's argument -> (attribute, default)."""
     return lambda inputs, attributes: function(
@@ -330,50 +317,56 @@ NUMBERS = {"Resize": (1, 2, 3), "Clip": (1, 2), "Pad": (2,)}
 STATISTICS = {"BatchNormalization": (3, 4)}
 
 OPERATORS: dict[str, Operator] = {
-    "Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _map(torch.matmul),
+    "Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": mapped(torch.matmul),
     "MaxPool": _max_pool, "AveragePool": _average_pool,
     "GlobalAveragePool": _global(torch.mean), "GlobalMaxPool": _global(torch.amax),
     "BatchNormalization": _batch_norm, "LayerNormalization": _layer_norm,
     "GroupNormalization": _group_norm, "InstanceNormalization": _instance_norm,
-    "Add": _arithmetic(operator.add), "Sub": _arithmetic(operator.sub), "Mul": _arithmetic(operator.mul),
-    "Div": _arithmetic(operator.truediv), "Pow": _arithmetic(operator.pow),
+    "Add": arithmetic(operator.add), "Sub": arithmetic(operator.sub), "Mul": arithmetic(operator.mul),
+    "Div": arithmetic(operator.truediv), "Pow": arithmetic(operator.pow),
     "Sum": _joined(torch.add), "Min": _joined(torch.minimum), "Max": _joined(torch.maximum),
-    "Neg": _map(torch.neg), "Abs": _map(torch.abs), "Sqrt": _map(torch.sqrt), "Exp": _map(torch.exp),
-    "Log": _map(torch.log), "Erf": _map(torch.erf), "Sin": _map(torch.sin), "Cos": _map(torch.cos),
-    "Floor": _map(torch.floor), "Sign": _map(torch.sign), "Reciprocal": _map(torch.reciprocal),
-    "Relu": _map(F.relu), "Sigmoid": _map(torch.sigmoid), "Tanh": _map(torch.tanh), "Mish": _map(F.mish),
-    "HardSwish": _map(F.hardswish), "HardSigmoid": _hard_sigmoid, "Softplus": _map(F.softplus),
-    "Softsign": _map(F.softsign), "PRelu": _prelu, "Clip": _clip,
+    "Mod": lambda inputs, attributes: (torch.fmod if attributes.get("fmod", 0) else torch.remainder)(
+        tensor(inputs[0]), tensor(inputs[1])
+    ),
+    "Ceil": mapped(torch.ceil), "Round": mapped(torch.round), "Tan": mapped(torch.tan),
+    "Asin": mapped(torch.asin), "Acos": mapped(torch.acos), "Atan": mapped(torch.atan),
+    "Sinh": mapped(torch.sinh), "Cosh": mapped(torch.cosh), "Asinh": mapped(torch.asinh),
+    "Acosh": mapped(torch.acosh), "Atanh": mapped(torch.atanh),
+    "IsNaN": mapped(torch.isnan), "Xor": mapped(torch.logical_xor),
+    "Neg": mapped(torch.neg), "Abs": mapped(torch.abs), "Sqrt": mapped(torch.sqrt), "Exp": mapped(torch.exp),
+    "Log": mapped(torch.log), "Erf": mapped(torch.erf), "Sin": mapped(torch.sin), "Cos": mapped(torch.cos),
+    "Floor": mapped(torch.floor), "Sign": mapped(torch.sign), "Reciprocal": mapped(torch.reciprocal),
+    "Relu": mapped(F.relu), "Sigmoid": mapped(torch.sigmoid), "Tanh": mapped(torch.tanh),
+    "Mish": mapped(F.mish),
+    "HardSwish": mapped(F.hardswish), "HardSigmoid": _hard_sigmoid, "Softplus": mapped(F.softplus),
+    "Softsign": mapped(F.softsign), "PRelu": _prelu, "Clip": _clip,
     "LeakyRelu": _with_attributes(F.leaky_relu, negative_slope=("alpha", 0.01)),
     "Elu": _with_attributes(F.elu, alpha=("alpha", 1.0)),
     "Celu": _with_attributes(F.celu, alpha=("alpha", 1.0)),
-    "Selu": _map(F.selu), "Gelu": _with_attributes(F.gelu, approximate=("approximate", "none")),
+    "Selu": mapped(F.selu), "Gelu": _with_attributes(F.gelu, approximate=("approximate", "none")),
     "Softmax": _with_attributes(torch.softmax, dim=("axis", -1)),
     "LogSoftmax": _with_attributes(torch.log_softmax, dim=("axis", -1)),
     "ReduceMean": _reduced(torch.mean), "ReduceSum": _reduced(torch.sum), "ReduceMax": _reduced(torch.amax),
     "ReduceMin": _reduced(torch.amin), "ReduceL2": _reduced(lambda x, d, k: x.pow(2).sum(d, k).sqrt()),
+    "ReduceL1": _reduced(lambda x, d, k: x.abs().sum(d, k)), "ReduceLogSumExp": _reduced(torch.logsumexp),
     "ReduceSumSquare": _reduced(lambda x, d, k: x.pow(2).sum(d, k)),
     "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze,
-    "Transpose": _transpose, "Split": _split, "Slice": _slice, "Gather": _gather, "Pad": _pad,
+    "Transpose": _transpose, "Split": _split, "Slice": _slice, "Pad": _pad,
     "Expand": _expand, "Resize": _resize,
     "Concat": lambda inputs, attributes: torch.cat([tensor(each) for each in inputs], attributes["axis"]),
     "Tile": lambda inputs, attributes: tensor(inputs[0]).repeat(integers(inputs[1])),
     "Trilu": lambda inputs, attributes: (torch.triu if attributes.get("upper", 1) else torch.tril)(
-        tensor(inputs[0]), (integers(_item(inputs, 1, 0)))[0]
+        tensor(inputs[0]), (integers(item(inputs, 1, 0)))[0]
     ),
     "Einsum": lambda inputs, attributes: torch.einsum(attributes["equation"], *map(tensor, inputs)),
-    "Where": _arithmetic(torch.where), "Equal": _arithmetic(operator.eq), "Greater": _arithmetic(operator.gt),
-    "Less": _arithmetic(operator.lt), "GreaterOrEqual": _arithmetic(operator.ge),
-    "LessOrEqual": _arithmetic(operator.le), "And": _map(torch.logical_and),
-    "Or": _map(torch.logical_or), "Not": _map(torch.logical_not),
+    "Where": arithmetic(torch.where), "Equal": arithmetic(operator.eq), "Greater": arithmetic(operator.gt),
+    "Less": arithmetic(operator.lt), "GreaterOrEqual": arithmetic(operator.ge),
+    "LessOrEqual": arithmetic(operator.le), "And": mapped(torch.logical_and),
+    "Or": mapped(torch.logical_or), "Not": mapped(torch.logical_not),
     "Cast": lambda inputs, attributes: tensor(inputs[0]).to(DTYPES[attributes["to"]]),
     "Identity": lambda inputs, attributes: inputs[0],
     "Dropout": lambda inputs, attributes: inputs[0],
-    "DepthToSpace": lambda inputs, attributes: _depth_to_space(inputs[0], attributes),
+    "DepthToSpace": _depth_to_space, "SpaceToDepth": _space_to_depth, "GridSample": _grid_sample,
+    "LpNormalization": _with_attributes(F.normalize, p=("p", 2), dim=("axis", -1)),
+    **LOOKUPS,
 }  # fmt: skip
-
-
-def _depth_to_space(x: Tensor, attributes: Attributes) -> Tensor:
-    if attributes.get("mode", "DCR") != "CRD":
-        raise Unsupported("DepthToSpace of mode DCR")
-    return F.pixel_shuffle(x, attributes["blocksize"])
