@@ -36,7 +36,8 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
     value(parser, "--scale", types.nonnegative_float, "X", "of task and ties (default: 1)", default=1.0)
     value(parser, "--density", types.fraction, "P", "that ties keeps (default: 0.2)", default=0.2)
     value(parser, "--train-data", types.data_spec, "DATA",
-        "inputs for alignment and least squares; labels are not read (default: --data)")  # fmt: skip
+        "unlabelled inputs for alignment and least squares, of several as many each (default: --data)",
+        default=[], action="append")  # fmt: skip
     value(parser, "--train-limit", types.positive_int, "N", "inputs used (default: 2000)", default=2000)
     value(parser, "--ridge", types.positive_float, "X",
         "pull of least squares towards the average (default: what inputs left out say)")  # fmt: skip
@@ -111,7 +112,11 @@ def _measured_on(args: argparse.Namespace) -> Any:
 
 
 def _train_data(args: argparse.Namespace) -> Any:
-    """The data set of --train-data; its training split, where it has one."""
-    if args.train_data is None:
-        return None
-    return load_dataset(with_data(args, args.train_data, limit=args.train_limit), split="train")
+    """The data sets of --train-data, of each as much; their training splits, where they have one."""
+    from intertwine.data.batches import Batches
+
+    each = -(-args.train_limit // max(1, len(args.train_data)))
+    found = [load_dataset(with_data(args, spec, limit=each), split="train") for spec in args.train_data]
+    if len(found) > 1:
+        return [batch for data in found for batch in Batches(data)]
+    return found[0] if found else None

@@ -25,9 +25,10 @@ from intertwine.combining._lockstep import cut
 from intertwine.combining._statistics import reset
 from intertwine.data.batches import Batches, count_rows, take
 from intertwine.errors import InputError
-from intertwine.graph.export import Traced
+from intertwine.graph.export import Traced, named_tensors
 from intertwine.merging import MergePlan, Options, Planner, apply_merge, merge
 from intertwine.merging.budget import Sizes, fit_budget
+from intertwine.merging.readers import Reading
 from intertwine.merging.rewriting import has_attention
 from intertwine.merging.sequential import in_output_error
 from intertwine.merging.shrink import find_dropped
@@ -80,9 +81,9 @@ def zipped(
     both, traced = folded.symmetry(), folded.claimed.traced
     given, now = (sum(p.numel() for m in nets for p in m.parameters()) for nets in (models, [joined]))
     if target_params is not None and not has_attention(both):
-        outputs = [scores_of(m, cut(inputs, 2)).shape[-1] for m in models]
-        widths = outputs if heads == "each" else outputs[:1]
-        plan = plan_zip(joined, both, inputs, widths, min(1.0, target_params * given / now))
+        plan = ZipPlanner(models, joined, both, inputs, shares, heads).plan(
+            min(1.0, target_params * given / now)
+        )
     else:
         goal: dict[str, Any] = {"target_params": min(1.0, (target_params or 1.0) * given / now)}
         if target_params is None:
@@ -102,30 +103,68 @@ def zipped(
     return Zipped(model, joined, traced, narrow)
 
 
-@torch.no_grad()
-def plan_zip(
-    joined: nn.Module, symmetry: Symmetry, inputs: Any, widths: Sequence[int], share: float
-) -> MergePlan:
-    """Which channels go. An axis costs what losing two fifths of it costs at the outputs, as a share of each
-    head's own: what is small inside a layer may be what a head of few classes hangs on.
+class ZipPlanner:
+    """Which channels go.
 
-    widths: how many outputs belong to each head.
+    Inside an axis, the one that its readers can best make up for; the rows of a network count by its share.
+    An axis costs what losing two fifths of it costs at the outputs, as a part of what each head makes: what
+    is small inside a layer may be what a head of few classes hangs on.
     """
-    rows = torch.linspace(0, count_rows(inputs) - 1, min(MEASURED, count_rows(inputs))).long()
-    few = take(inputs, rows[:: max(1, len(rows) // TRIED)])
-    wanted = scores_of(joined, few)
 
-    def error(small: nn.Module) -> float:
-        heads = zip(scores_of(small.eval(), few).split(widths, -1), wanted.split(widths, -1), strict=True)
-        return sum(float((y - t).square().sum() / (t - t.mean(0)).square().sum()) for y, t in heads)
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        joined: nn.Module,
+        symmetry: Symmetry,
+        inputs: Any,
+        shares: Sequence[float],
+        heads: Heads,
+    ) -> None:
+        self.joined, self.symmetry, self.shares = joined, symmetry, shares
+        self.sizes = [{n: t.shape[0] for n, t in named_tensors(m).items() if t.dim()} for m in models]
+        rows = torch.linspace(0, count_rows(inputs) - 1, min(MEASURED, count_rows(inputs))).long()
+        self.few = take(inputs, rows[:: max(1, len(rows) // TRIED)])
+        with torch.no_grad():
+            widths = [scores_of(m, cut(inputs, 2)).shape[-1] for m in models]
+            self.outputs = scores_of(joined, self.few)
+        self.heads = list(zip(widths, shares, strict=True)) if heads == "each" else [(widths[0], 1.0)]
+        example = symmetry.traced.example
+        call = tuple(example.args), dict(example.kwargs)
+        batches = [batch for batch, _ in Batches(take(inputs, rows), batch=100)]
+        self.planner = Planner(joined, symmetry, Options(repair="data"), None, batches, True, call)
 
-    example = symmetry.traced.example
-    call = tuple(example.args), dict(example.kwargs)
-    batches = [batch for batch, _ in Batches(take(inputs, rows), batch=100)]
-    planner = Planner(joined, symmetry, Options(repair="data"), None, batches, True, call)
-    whole = planner.whole()
-    whole = replace(whole, axes=tuple(in_output_error(planner, a, error, TAKEN) for a in whole.axes))
-    return planner.finish(fit_budget(whole, Sizes(joined, symmetry, whole), share, "parameters"))
+    def plan(self, share: float) -> MergePlan:
+        """At most this share of the joined network's parameters."""
+        seen = self.planner.readings
+        self.planner.readings = {axis: [self._counted(r) for r in each] for axis, each in seen.items()}
+        whole = self.planner.whole()
+        self.planner.readings = seen  # what is left is refitted as it is
+        axes = tuple(in_output_error(self.planner, a, self._error, TAKEN) for a in whole.axes)
+        whole = replace(whole, axes=axes)
+        sizes = Sizes(self.joined, self.symmetry, whole)
+        return self.planner.finish(fit_budget(whole, sizes, share, "parameters"))
+
+    def _counted(self, reading: Reading) -> Reading:
+        """What it makes of each network, as much as that counts."""
+        own = [sizes[reading.place.param] for sizes in self.sizes]
+        total = self.symmetry.traced.shapes[reading.place.param][0]
+        if sum(own) != total:  # what is made there is of all networks
+            return reading
+        parts = [
+            torch.full((n,), (s * len(own)) ** 0.5, dtype=torch.float64)
+            for n, s in zip(own, self.shares, strict=True)
+        ]
+        factor = torch.cat(parts)
+        return replace(reading, slope=factor if reading.slope is None else factor * reading.slope)
+
+    @torch.no_grad()
+    def _error(self, small: nn.Module) -> float:
+        found, start, total = scores_of(small.eval(), self.few), 0, 0.0
+        for width, share in self.heads:
+            y, t = (out[..., start : start + width] for out in (found, self.outputs))
+            total += share * float((y - t).square().sum() / (t - t.mean(0)).square().sum().clamp_min(1e-30))
+            start += width
+        return total
 
 
 def kept_channels(plan: MergePlan, shapes: Mapping[str, Sequence[int]]) -> Kept | None:
