@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from intertwine import combine, trace, zoo
+from intertwine import combine, load, trace, zoo
 from intertwine.cli.program import main
 from intertwine.combining._join import join, last_layer
 from intertwine.combining._statistics import reset
 from intertwine.combining._widths import equal_widths
 from intertwine.combining._zip import ZipPlanner, zipped
-from intertwine.errors import DataError, InputError, Unsupported
+from intertwine.errors import DataError, InputError, Unsupported, WeightsError
 from intertwine.merging import apply_merge, widen
 from intertwine.zoo.nanogpt import nanogpt
 
@@ -179,5 +179,16 @@ def test_zip_from_the_command_line(tmp_path, capsys):
     assert main([*argv, "--heads", "each", "--head-data", "digits", "--train-data", "digits"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["stages"][-1]["heads"]) == 2 and found["inputs"] == 200
+    folder = tmp_path / "trunk"  # one that is wider than each of them, and has two heads
+    argv[argv.index(str(out))] = str(folder)
+    assert main([*argv, "--heads", "each", "--head-data", "digits", "--target-params", "0.6"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy_after"] > 0.5
+    trunk = load(folder)
+    assert trunk(torch.zeros(2, 1, 8, 8)).shape == (2, 20)
+    recipe = folder / "recipe.json"
+    recipe.write_text(recipe.read_text().replace('"wider": true', '"wider": false'))
+    with pytest.raises(WeightsError, match="do not fit"):  # of merged models, larger weights are a mistake
+        load(folder)
+    argv[argv.index(str(folder))] = str(out)
     assert main([*argv, "--heads", "each"]) != 0
     assert "head-data" in capsys.readouterr().err

@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int | None:
     from intertwine.combining import combine
     from intertwine.files import assert_folder_replaceable
     from intertwine.merging.storage import why_not_replace
+    from intertwine.symmetry import trace
     from intertwine.terminal.output import say
     from intertwine.terminal.showing import bar, show
     from intertwine.zoo import save_model
@@ -80,15 +81,18 @@ def run(args: argparse.Namespace) -> int | None:
     base = load_side(args, args.models[0], args.base).model if args.base else None
     data = _measured_on(args)
     train = _train_data(args)
+    first, symmetry = sources[0], None
+    if args.align == "weights" and data is None and train is None:  # an example is enough
+        symmetry = trace(first.model, first.example, first.kwargs)
     with bar() as progress:
         result = combine(
-            [s.model for s in sources], data, train_data=train, base=base, names=names,
+            [s.model for s in sources], data, train_data=train, base=base, names=names, symmetry=symmetry,
             progress=progress, **{name: getattr(args, name) for name in _OPTIONS},
         )  # fmt: skip
     if args.out and _is_file(args.out):
         result.save(args.out)
     elif args.out:
-        save_model(result.model, sources[0], args.out, result.details(args.input))
+        save_model(result.model, sources[0], args.out, result.details(args.input, first.model))
     if args.page:
         result.page(facts={"models": ", ".join(args.models), "data": args.data}).write(args.page)
     show(args, result, {"models": args.models, "weights": args.out, "page": args.page})

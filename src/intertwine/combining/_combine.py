@@ -309,7 +309,8 @@ class _Run:
         """Bring the networks onto each other."""
         if self.align == "none":
             return
-        self._need_inputs(f"align={self.align!r}")
+        if self.align != "weights" or symmetry is None:
+            self._need_inputs(f"align={self.align!r}")
         self.found = symmetry or self._symmetry()
         self.say(f"alignment by {self.align}")
         by: By = "activations" if self.align == "loss" else self.align
