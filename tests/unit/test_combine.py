@@ -287,26 +287,23 @@ def test_learning_on_varied_images_comes_nearer_to_the_mean_outputs_of_others():
 
 def test_hidden_values_that_are_learned_come_nearer_to_the_mean():
     a, b = trained_look(2), trained_look(3)
-    inside = HiddenValues([a, b], [0.5, 0.5], X[:20])
-    inside.follow(a)
-    off, scores, wanted = inside.apart(X[:30])  # another number of inputs than the graph was made for
+    inside = HiddenValues(export(a, (X[:20],)), [a, b], [0.5, 0.5])
+    off, scores, wanted = inside.beside(a)(X[:30])  # another number of inputs than the graph was made for
     assert len(inside.at) == 4 and torch.allclose(scores, a(X[:30]), atol=1e-6)
     assert torch.allclose(wanted, (a(X[:30]) + b(X[:30])) / 2, atol=1e-5)
     (gradient,) = torch.autograd.grad(off, a.stem.weight)
     assert gradient.abs().max() > 0 and all(p.grad is None for p in b.parameters())
     taught = teachers([a, b], [0.5, 0.5], X)
     learned = distilled(a, taught, X, epochs=6, learning_rate=3e-2, augment=True, hidden=(10.0, inside))
-    inside.follow(learned)
     with torch.no_grad():
-        assert inside.apart(X)[0] < 0.8 * off
+        assert inside.beside(learned)(X)[0] < 0.8 * off
 
 
 def test_hidden_values_of_an_element_of_the_orbit_are_those_of_the_mean():
     """One network, moved and brought back: nothing is off, so nothing is learned away from it."""
     a = trained_look(0)
-    inside = HiddenValues([a, a], [0.3, 0.7], X[:20])
-    inside.follow(a)
-    assert inside.apart(X)[0] < 1e-10
+    inside = HiddenValues(export(a, (X[:20],)), [a, a], [0.3, 0.7])
+    assert inside.beside(a)(X)[0] < 1e-10
     with pytest.raises(InputError, match="count"):
         combine([a, trained_look(1)], train_data=X, epochs=1, hidden=-1.0)
     with pytest.raises(InputError, match="no hidden layers"):

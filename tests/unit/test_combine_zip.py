@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from intertwine import combine, trace, zoo
+from intertwine import combine, load, trace, zoo
 from intertwine.cli.program import main
 from intertwine.combining._join import join, last_layer
+from intertwine.combining._statistics import reset
 from intertwine.combining._widths import equal_widths
-from intertwine.errors import DataError, InputError, Unsupported
-from intertwine.merging import widen
+from intertwine.combining._zip import ZipPlanner, zipped
+from intertwine.errors import DataError, InputError, Unsupported, WeightsError
+from intertwine.merging import apply_merge, widen
 from intertwine.zoo.nanogpt import nanogpt
 
 X = torch.randn(160, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -120,6 +122,33 @@ def test_two_tasks_share_a_trunk_and_each_is_measured_on_its_own_data():
         combine([a, b], data[0], train_data=X, how="zip")
 
 
+def test_a_network_that_counts_more_keeps_more_of_itself():
+    a, b = net(0), net(1, classes=7)
+    error = {}
+    for share in (0.99, 0.01):
+        made = combine([a, b], train_data=X, how="zip", target_params=0.6, shares=[share, 1 - share]).model
+        with torch.no_grad():
+            error[share] = off(made(X)[:, :4], a(X)), off(made(X)[:, 4:], b(X))
+    assert error[0.99][0] < error[0.01][0] and error[0.01][1] < error[0.99][1]
+
+
+def test_layers_that_are_solved_for_err_less_than_refitted_readers():
+    """What is left of the joined network, as `merge` leaves it and with all of its layers solved for."""
+    a, b = net(0), net(1, classes=7)
+    with torch.no_grad():
+        found = zipped([a, b], trace(a, X[:2]), X, shares=[0.5, 0.5], heads="each", target_params=0.6)
+        plan = ZipPlanner([a, b], found.joined, trace(found.joined, X[:2]), X, [0.5, 0.5], "each").plan(
+            sum(p.numel() for p in found.model.parameters())
+            / sum(p.numel() for p in found.joined.parameters())
+        )
+        merged = reset(apply_merge(found.joined, plan), X)
+        fresh = torch.randn(200, 3, 8, 8, generator=torch.Generator().manual_seed(5))
+        assert {n: p.shape for n, p in merged.named_parameters()} == {
+            n: p.shape for n, p in found.model.named_parameters()
+        }
+        assert off(found.model(fresh), found.joined(fresh)) < off(merged(fresh), found.joined(fresh))
+
+
 def test_unequal_widths_are_made_equal_without_changing_anything():
     a, b = net(0), net(1, width=12)
     wide, same = equal_widths([a, b], ((X[:2],), {}))
@@ -147,8 +176,19 @@ def test_zip_from_the_command_line(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["how"] == "zip" and found["heads"] == "one" and found["accuracy_after"] > 0.8
     assert zoo.load_weights(zoo.build("digits-vgg"), out)
-    assert main([*argv, "--heads", "each", "--head-data", "digits"]) == 0
+    assert main([*argv, "--heads", "each", "--head-data", "digits", "--train-data", "digits"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert len(found["stages"][-1]["heads"]) == 2
+    assert len(found["stages"][-1]["heads"]) == 2 and found["inputs"] == 200
+    folder = tmp_path / "trunk"  # one that is wider than each of them, and has two heads
+    argv[argv.index(str(out))] = str(folder)
+    assert main([*argv, "--heads", "each", "--head-data", "digits", "--target-params", "0.6"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy_after"] > 0.5
+    trunk = load(folder)
+    assert trunk(torch.zeros(2, 1, 8, 8)).shape == (2, 20)
+    recipe = folder / "recipe.json"
+    recipe.write_text(recipe.read_text().replace('"wider": true', '"wider": false'))
+    with pytest.raises(WeightsError, match="do not fit"):  # of merged models, larger weights are a mistake
+        load(folder)
+    argv[argv.index(str(folder))] = str(out)
     assert main([*argv, "--heads", "each"]) != 0
     assert "head-data" in capsys.readouterr().err

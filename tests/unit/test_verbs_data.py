@@ -120,3 +120,12 @@ def test_every_form_of_data_with_one_export_for_each_model(
     run, models = READERS[name]
     run(FORMS[form]())
     assert len(exports) <= models and max(exports.values(), default=0) <= 1, exports
+
+
+def test_combine_learns_and_zips_on_the_graphs_that_it_has(exports: Counter[tuple[float, ...]]) -> None:
+    """What lies side by side, and what is left of it, are models too: each is exported once."""
+    intertwine.combine([net(), net(1)], train_data=x, epochs=1, hidden=1.0, calibrate=True)
+    assert max(exports.values()) == 1, exports
+    exports.clear()
+    intertwine.combine([net(), net(1)], train_data=x, how="zip", epochs=1, hidden=1.0)
+    assert max(exports.values()) == 1, exports

@@ -36,7 +36,8 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
     value(parser, "--scale", types.nonnegative_float, "X", "of task and ties (default: 1)", default=1.0)
     value(parser, "--density", types.fraction, "P", "that ties keeps (default: 0.2)", default=0.2)
     value(parser, "--train-data", types.data_spec, "DATA",
-        "inputs for alignment and least squares; labels are not read (default: --data)")  # fmt: skip
+        "unlabelled inputs for alignment and least squares, of several as many each (default: --data)",
+        default=[], action="append")  # fmt: skip
     value(parser, "--train-limit", types.positive_int, "N", "inputs used (default: 2000)", default=2000)
     value(parser, "--ridge", types.positive_float, "X",
         "pull of least squares towards the average (default: what inputs left out say)")  # fmt: skip
@@ -64,6 +65,7 @@ def run(args: argparse.Namespace) -> int | None:
     from intertwine.combining import combine
     from intertwine.files import assert_folder_replaceable
     from intertwine.merging.storage import why_not_replace
+    from intertwine.symmetry import trace
     from intertwine.terminal.output import say
     from intertwine.terminal.showing import bar, show
     from intertwine.zoo import save_model
@@ -79,15 +81,18 @@ def run(args: argparse.Namespace) -> int | None:
     base = load_side(args, args.models[0], args.base).model if args.base else None
     data = _measured_on(args)
     train = _train_data(args)
+    first, symmetry = sources[0], None
+    if args.align == "weights" and data is None and train is None:  # an example is enough
+        symmetry = trace(first.model, first.example, first.kwargs)
     with bar() as progress:
         result = combine(
-            [s.model for s in sources], data, train_data=train, base=base, names=names,
+            [s.model for s in sources], data, train_data=train, base=base, names=names, symmetry=symmetry,
             progress=progress, **{name: getattr(args, name) for name in _OPTIONS},
         )  # fmt: skip
     if args.out and _is_file(args.out):
         result.save(args.out)
     elif args.out:
-        save_model(result.model, sources[0], args.out, result.details(args.input))
+        save_model(result.model, sources[0], args.out, result.details(args.input, first.model))
     if args.page:
         result.page(facts={"models": ", ".join(args.models), "data": args.data}).write(args.page)
     show(args, result, {"models": args.models, "weights": args.out, "page": args.page})
@@ -111,7 +116,11 @@ def _measured_on(args: argparse.Namespace) -> Any:
 
 
 def _train_data(args: argparse.Namespace) -> Any:
-    """The data set of --train-data; its training split, where it has one."""
-    if args.train_data is None:
-        return None
-    return load_dataset(with_data(args, args.train_data, limit=args.train_limit), split="train")
+    """The data sets of --train-data, of each as much; their training splits, where they have one."""
+    from intertwine.data.batches import Batches
+
+    each = -(-args.train_limit // max(1, len(args.train_data)))
+    found = [load_dataset(with_data(args, spec, limit=each), split="train") for spec in args.train_data]
+    if len(found) > 1:
+        return [batch for data in found for batch in Batches(data)]
+    return found[0] if found else None

@@ -15,7 +15,7 @@ from intertwine.aligning import mix
 from intertwine.checks import checked
 from intertwine.combining._by_loss import STEPS, learn_elements
 from intertwine.combining._calibrate import calibrated
-from intertwine.combining._distil import RATE, VARIED, Teachers, distilled, scores_of, teachers
+from intertwine.combining._distil import RATE, Teachers, distilled, scores_of, teachers
 from intertwine.combining._folded import Folded, unfolded
 from intertwine.combining._hidden import HiddenValues
 from intertwine.combining._join import HEADS, Heads
@@ -27,11 +27,11 @@ from intertwine.combining._statistics import REPAIRS, Repair, rescaled, reset
 from intertwine.combining._together import By, align_all
 from intertwine.combining._widths import differ_in_width, equal_widths
 from intertwine.combining._worth import Worth
-from intertwine.combining._zip import zipped
+from intertwine.combining._zip import Zipped, zipped
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.data.evaluation import call, like_inputs
 from intertwine.errors import DataError, InputError, ModelError
-from intertwine.graph.export import check_values
+from intertwine.graph.export import Traced, check_values
 from intertwine.merging.folding import Folding
 from intertwine.merging.repair import norms_of
 from intertwine.orbit.same_graph import assert_same_ops, assert_same_shapes, exported
@@ -122,7 +122,7 @@ def combine(
         return run.result()
     run.fold(fold, symmetry)
     if how == "zip":
-        run.zip(symmetry, target_params)
+        run.zip(symmetry, target_params, ridge, seed)
     else:
         run.move(symmetry, seed)
         if run.one_orbit():
@@ -198,6 +198,7 @@ class _Run:
         self.folding: Folding | None = None
         self.folded: Folded | None = None
         self.elements: tuple[Element, ...] = ()
+        self.zipped: Zipped | None = None
         self.model = self.models[0]
 
     def say(self, what: str) -> None:
@@ -292,20 +293,25 @@ class _Run:
         self.model = copy.deepcopy(self.models[0]).eval()
         return True
 
-    def zip(self, symmetry: Symmetry | None, target_params: float | None) -> None:
-        """Side by side, then merged."""
+    def zip(
+        self, symmetry: Symmetry | None, target_params: float | None, ridge: float | None, seed: int
+    ) -> None:
+        """Side by side, then merged, then solved for."""
         self._need_inputs("zip")
         found = symmetry or self._symmetry()
         self.say("zip")
-        self.model = zipped(
-            self.models, found, self.train, shares=self.shares, heads=self.heads, target_params=target_params
-        )
+        self.zipped = zipped(
+            self.models, found, self.train, shares=self.shares, heads=self.heads, ridge=ridge, seed=seed,
+            target_params=target_params, progress=self.progress,
+        )  # fmt: skip
+        self.model = self.zipped.model
 
     def move(self, symmetry: Symmetry | None, seed: int) -> None:
         """Bring the networks onto each other."""
         if self.align == "none":
             return
-        self._need_inputs(f"align={self.align!r}")
+        if self.align != "weights" or symmetry is None:
+            self._need_inputs(f"align={self.align!r}")
         self.found = symmetry or self._symmetry()
         self.say(f"alignment by {self.align}")
         by: By = "activations" if self.align == "loss" else self.align
@@ -359,9 +365,14 @@ class _Run:
             self.model = rescaled(self.moved, self.shares, self.train)
         else:
             self.model = solved(
-                self.moved, self.model, self.shares, self.train, ridge=ridge, seed=seed,
-                progress=self.progress, traced=self.folded.claimed.traced if self.folded else None,
+                self._graph(), self.moved, self.model, self.shares, self.train, ridge=ridge, seed=seed,
+                progress=self.progress,
             )  # fmt: skip
+
+    def _graph(self) -> Traced:
+        """That of a batch; made once, where the symmetry was inferred on it."""
+        self.folded = self.folded or Folded(self.models, self.train, False)
+        return self.folded.claimed.traced
 
     def calibrate(self) -> None:
         """As sure as it may be."""
@@ -376,13 +387,7 @@ class _Run:
         self._need_inputs("learning")
         if augment:
             self._need_images("augment shifts")
-        if hidden and (self.how == "zip" or (self.folded is not None and self.folded.folding is not None)):
-            raise InputError(
-                "the networks were zipped, or their norms folded",
-                so="their hidden values are not those of the combined network",
-                do="leave hidden out, or give fold=False",
-            )
-        inside = HiddenValues(self.moved, self.shares, cut(self.train, VARIED)) if hidden else None
+        inside = self._inside() if hidden else None
         if self.worth:
             self.stages.append(self.worth.stage("combined, not learned", self.model))
         self.model = distilled(
@@ -390,6 +395,18 @@ class _Run:
             augment=augment, hidden=(hidden, inside) if inside is not None else None, seed=seed,
             progress=self.progress,
         )  # fmt: skip
+
+    def _inside(self) -> HiddenValues:
+        """The hidden values that the combined network should have."""
+        if self.folded is not None and self.folded.folding is not None:
+            raise InputError(
+                "the norms of the networks were folded",
+                so="their hidden values are not those of the combined network",
+                do="leave hidden out, or give fold=False",
+            )
+        if self.zipped is None:
+            return HiddenValues(self._graph(), self.moved, self.shares)
+        return self.zipped.hidden()
 
     def result(self) -> Combination:
         """What came out, measured."""

@@ -105,12 +105,15 @@ def distilled(
         parameter.requires_grad_(parameter.is_floating_point())
     generator = torch.Generator().manual_seed(seed)
     count, size = count_rows(inputs), VARIED if augment else BATCH
+    share, compared = 0.0, None
+    if hidden is not None:
+        share, size, compared = hidden[0], hidden[1].rows, hidden[1].beside(student)
 
     def varied(chosen: Tensor) -> Any:
         batch = take(inputs, chosen)
         if augment:
             batch = jittered(batch, generator)
-        return mixed(batch, generator) if augment and hidden is None else batch
+        return mixed(batch, generator) if augment and compared is None else batch
 
     def asked(chosen: Tensor) -> tuple[Any, Tensor]:
         """Some inputs, and what the networks say to them."""
@@ -118,11 +121,10 @@ def distilled(
         return batch, taught.ask(batch) if augment else taught.outputs[chosen]
 
     def loss(chosen: Tensor) -> Tensor:
-        if hidden is None:
+        if compared is None:
             batch, wanted = asked(chosen)
             return taught.apart(wanted, scores_of(student, batch))
-        share, inside = hidden
-        off, scores, wanted = inside.apart(varied(chosen))
+        off, scores, wanted = compared(varied(chosen))
         return taught.apart(wanted, scores) + share * off
 
     # Neighbours stay together: where mirror images serve too, each lies beside its image.
@@ -130,8 +132,6 @@ def distilled(
     order = torch.stack([pairs, pairs + 1], 1).flatten()
     held, learned = order[order < count].tensor_split([count // (2 * LEFT_OUT) * 2])
     trials = [asked(chosen) for chosen in held.split(BATCH) if len(chosen)]
-    if hidden is not None:
-        hidden[1].follow(student)
     optimizer = torch.optim.Adam(
         [{"params": [p], "lr": learning_rate * _size(p)} for p in student.parameters() if p.requires_grad]
     )

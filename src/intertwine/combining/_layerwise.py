@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,7 @@ RECTIFIED = 0.5  # share of the average after a rectifier in what the layer befo
 
 
 def solved(
+    traced: Traced,
     models: Sequence[nn.Module],
     start: nn.Module,
     shares: Sequence[float],
@@ -48,29 +49,36 @@ def solved(
     ridge: float | None = None,
     seed: int = 0,
     progress: Progress | None = None,
-    traced: Traced | None = None,
+    narrow: Narrow | None = None,
 ) -> nn.Module:
     """The average `start` of aligned models, every layer of it solved for on the inputs.
 
-    traced: what `batch_graph` said of the same models and inputs.
+    traced: `batch_graph` of one of the models and the inputs.
     """
-    batches = whole_batches(inputs)
-    run = Layerwise(
-        traced or batch_graph(models[0], inputs),
-        models,
-        start,
-        shares,
-        batches,
-        ridge=ridge,
-        seed=seed,
-        progress=progress,
-    )
-    return run.solve()
+    return Layerwise(
+        traced, models, start, shares, whole_batches(inputs), ridge=ridge, seed=seed, progress=progress,
+        narrow=narrow,
+    ).solve()  # fmt: skip
 
 
 def batch_graph(model: nn.Module, inputs: Any) -> Traced:
     """The graph of one of the batches that layers are solved on."""
     return export(model, *arguments(cut(inputs, count_rows(inputs) // len(whole_batches(inputs)))))
+
+
+Kept = Mapping[tuple[str, int], Tensor]  # weight and dimension -> the positions that are left
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """The combined network is narrower than the networks: its graph, and which of their channels it has."""
+
+    traced: Traced
+    kept: Kept
+
+    def made_by(self, layer: SolvableLayer, wide: Traced) -> Tensor | None:
+        """Of the channels that a layer makes in the networks, those that are left; None: all."""
+        return self.kept.get((wide.weights[layer.weight.name], int(layer.transposed)))
 
 
 class Layerwise:
@@ -89,9 +97,11 @@ class Layerwise:
         rows: int = ROWS,
         seed: int = 0,
         progress: Progress | None = None,
+        narrow: Narrow | None = None,
     ) -> None:
         self.model = copy.deepcopy(start).eval()
-        self.run = Lockstep(traced, [*models, self.model], batches)
+        self.narrow = narrow
+        self.run = Lockstep(traced, [*models, self.model], batches, narrow.traced if narrow else None)
         self.ends, self.own = range(len(models)), len(models)
         self.shares, self.ridge = shares, ridge
         layers = sum(find_layer(node, traced.weights) is not None for node in traced.graph.nodes)
@@ -107,8 +117,10 @@ class Layerwise:
 
     def _stop(self, node: fx.Node) -> None:
         layer = find_layer(node, self.run.traced.weights)
-        if layer is not None:
-            self._fit(layer, Chain(node, self.run.env))
+        own = self.run.programs[self.own]
+        narrow = find_layer(own.mine[node], own.own.weights)
+        if layer is not None and narrow is not None:
+            self._fit(replace(layer, groups=narrow.groups), Chain(node, self.run.env))
             if self.advance is not None:
                 self.advance(1)
         elif (
@@ -143,11 +155,13 @@ class Layerwise:
         """What the layer reads and should make, batch by batch, and the deviation of every channel in the
         networks."""
         run, parts, spread = self.run, list[LayerRows](), [Spread() for _ in self.ends]
+        kept = self.narrow.made_by(layer, run.traced) if self.narrow is not None else None
         for k in range(len(run.batches)):
             pick = chosen_rows(layer.count(run.env[chain.made][0][k]), self.rows, self.generator)
 
             def columns(node: fx.Node, net: int, k: int = k, pick: Tensor | None = pick) -> Tensor:
-                return layer.columns(run.env[node][net][k], pick)
+                found = layer.columns(run.env[node][net][k], pick)
+                return found if kept is None or net == self.own else found[:, kept]
 
             source = run.env[layer.source][self.own][k]
             beside = None if chain.beside is None else columns(chain.beside, self.own)
@@ -180,8 +194,8 @@ class Layerwise:
 
     def _average(self, layer: SolvableLayer, norm: fx.Node | None) -> Tensor:
         """The average of the networks' matrices, with the slope of the norm that follows them."""
-        found = []
-        for net in self.ends:
+        found, nets = [], self.ends if self.narrow is None else [self.own]
+        for net in nets:
             weight = self.run.weight(layer.weight, net)
             assert weight is not None
             weight = weight.double()
@@ -192,7 +206,7 @@ class Layerwise:
                 slope = slope if gain is None else slope * gain.double()
                 weight = weight * slope.reshape(-1, *[1] * (weight.dim() - 1))
             found.append(weight)
-        return layer.matrix(self._mean(found))
+        return layer.matrix(self._mean(found) if self.narrow is None else found[0])
 
     def _set_norm(self, chain: Chain, sums: Sums, matrix: Tensor, deviation: Tensor) -> None:
         """Statistics of what the solved layer makes; gain and shift give back what was asked for.

@@ -16,9 +16,10 @@ from torch.utils._pytree import tree_flatten
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.errors import DataError
 from intertwine.graph.export import Traced, named_tensors
+from intertwine.orbit.same_graph import assert_same_ops
 
 Leaves = list[Any]
-ROWS = 125  # inputs of a batch: what one op holds beside the cached values
+ROWS = 50  # inputs of a batch, on which the network is exported once: layers are solved for and learned on it
 
 
 def whole_batches(inputs: Any, rows: int = ROWS) -> list[Leaves]:
@@ -37,11 +38,23 @@ def cut(inputs: Any, rows: int) -> Any:
 
 
 class Lockstep:
-    """env[node] -> for every network, for every batch, the value; freed after the last use."""
+    """env[node] -> for every network, for every batch, the value; freed after the last use.
 
-    def __init__(self, traced: Traced, models: Sequence[nn.Module], batches: Sequence[Leaves]) -> None:
+    narrow: the graph of the last network, if that has other widths than the first; its ops are the same.
+    """
+
+    def __init__(
+        self,
+        traced: Traced,
+        models: Sequence[nn.Module],
+        batches: Sequence[Leaves],
+        narrow: Traced | None = None,
+    ) -> None:
         self.traced, self.nodes = traced, short_branches_first(traced.graph)
         self.states = [_state(model) for model in models]
+        self.programs = [_Program(traced, traced)] * len(models)
+        if narrow is not None:
+            self.programs[-1] = _Program(traced, narrow)
         self.batches = batches
         self.env: dict[fx.Node, list[list[Any]]] = {}
         self._given = iter(range(len(batches[0])))
@@ -87,23 +100,25 @@ class Lockstep:
     def _compute(self, node: fx.Node, net: int) -> list[Any]:
         if node.op == "placeholder":
             return self._placeholder(node, net)
+        program = self.programs[net]
         if node.op != "call_function":
             assert isinstance(node.target, str)  # the name of a constant
-            value = getattr(self.traced.module, node.target)
+            value = getattr(program.own.module, node.target)
             return [value] * len(self.batches)
-        out = []
+        out, own = [], program.mine[node]
         for k in range(len(self.batches)):
 
             def at(n: fx.Node, k: int = k) -> Any:
-                return self.env[n][net][k]
+                return self.env[program.theirs[n]][net][k]
 
-            out.append(node.target(*fx.node.map_arg(node.args, at), **fx.node.map_arg(node.kwargs, at)))  # type: ignore[operator]
+            out.append(own.target(*fx.node.map_arg(own.args, at), **fx.node.map_arg(own.kwargs, at)))  # type: ignore[operator]
         return out
 
     def _placeholder(self, node: fx.Node, net: int) -> list[Any]:
         fixed = self.weight(node, net)
         if fixed is None:
-            fixed = self.traced.constants.get(node.name)
+            program = self.programs[net]
+            fixed = program.own.constants.get(program.mine[node].name)
         if fixed is not None:
             return [fixed] * len(self.batches)
         if net:
@@ -117,6 +132,16 @@ class Lockstep:
             self._left[used] -= 1
             if not self._left[used]:
                 self.env.pop(used, None)
+
+
+class _Program:
+    """The graph that one network runs: the first one's, or its own with the same ops and other sizes."""
+
+    def __init__(self, traced: Traced, own: Traced) -> None:
+        assert_same_ops((traced, own))
+        self.own = own
+        self.mine = dict(zip(traced.graph.nodes, own.graph.nodes, strict=True))
+        self.theirs = {mine: node for node, mine in self.mine.items()}
 
 
 def short_branches_first(graph: fx.Graph) -> list[fx.Node]:

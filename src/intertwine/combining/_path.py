@@ -177,7 +177,7 @@ class SolvedMixer(Mixer):
         plain = mix(self.models, shares)
         if max(shares) == 1:
             return plain
-        return solved(self.models, plain, shares, self.data, seed=self.seed, traced=self.traced)
+        return solved(self.traced, self.models, plain, shares, self.data, seed=self.seed)
 
 
 def align_models(

@@ -102,10 +102,13 @@ class Combination(Result):
 
         return save_weights(self.model, path)
 
-    def details(self, input: str | None = None) -> dict[str, Any]:
-        """What is kept with a saved model, so that it can be built again. input: the shape of its example."""
+    def details(self, input: str | None = None, given: nn.Module | None = None) -> dict[str, Any]:
+        """What is kept with a saved model, so that it can be built again. input: the shape of its example.
+        given: the network that it is rebuilt from, which may be narrower."""
         folding = None if self.folding is None else self.folding.to_dict()
-        return {"input": input, "method": self.how, "folding": folding}
+        before = {} if given is None else {n: t.numel() for n, t in given.state_dict().items()}
+        wider = any(t.numel() > before.get(n, t.numel()) for n, t in self.model.state_dict().items())
+        return {"input": input, "method": self.how, "folding": folding, "wider": wider}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `intertwine combine --json` prints it."""

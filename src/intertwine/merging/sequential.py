@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -98,7 +99,7 @@ def weigh(planner: Planner) -> MergePlan:
     if RANK in kinds and planner.symmetry.structure.turns.count:
         planner.rigid["queries and keys with rotary embeddings"] = ROTARY
     outputs = planner.outputs
-    weighed = [_weighed(planner, axis, outputs) for axis in (*axes, *turned)]
+    weighed = [in_output_error(planner, axis, outputs.error) for axis in (*axes, *turned)]
     if EXPERTS in kinds:
         own = eval_copy(planner.model, share=True)
         mixtures, rigid = plan_experts(planner.symmetry, trial, own, outputs.error)
@@ -150,16 +151,18 @@ def _meet(a: AxisPlan, b: AxisPlan) -> bool:
     return bool(parents(a) & parents(b))
 
 
-def _weighed(planner: Planner, axis: AxisPlan, outputs: KnownOutputs) -> AxisPlan:
-    """The axis with its costs in relative error of the model's output."""
-    count = max(1, axis.size // 4)
+def in_output_error(
+    planner: Planner, axis: AxisPlan, error: Callable[[nn.Module], float], share: float = 0.25
+) -> AxisPlan:
+    """The axis with its costs in what `error` says of the model that has lost a share of the axis alone."""
+    count = max(1, int(share * axis.size))
     while count < len(axis.merges) and axis.costs[count - 1] < NOTHING:
         count += 1  # what costs nothing says nothing about the rest
     if len(axis.merges) < count:
         return axis
     cut = _made_up(planner, axis.first(count))
     small = apply_plan(planner.model, replace(planner.blank(), axes=(cut,)), share=True)
-    scale = outputs.error(small) / max(axis.costs[count - 1], 1e-12)
+    scale = error(small) / max(axis.costs[count - 1], 1e-12)
     return replace(axis, costs=tuple(scale * c for c in axis.costs))
 
 

@@ -53,7 +53,8 @@ class MergedRecipe:
     file, sha256: where the file of a `file.py:factory`, or a file that is the model, was and what was in it.
     tied: a name -> the name that its weights are stored under. infinite: the tensors that hold
     infinities (attention masks). folding: the norms that were folded before. numbers: module -> name -> a
-    width that its forward keeps. entries: list of modules -> how many it has left.
+    width that its forward keeps. entries: list of modules -> how many it has left. wider: weights may be
+    larger than the factory's, as those of combined networks are.
     """
 
     source: str
@@ -67,6 +68,7 @@ class MergedRecipe:
     folding: Folding | None = None
     numbers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     entries: Mapping[str, int] = field(default_factory=dict)
+    wider: bool = False
 
 
 def save_merged(
@@ -162,6 +164,7 @@ def read_recipe(folder: str | Path) -> MergedRecipe:
     return MergedRecipe(
         found["source"], shapes, dtypes, tied, tuple(infinite), **optional, folding=folding,
         numbers=found.get("numbers") or {}, entries=found.get("entries") or {},
+        wider=bool(found.get("wider")),
     )  # fmt: skip
 
 
@@ -290,6 +293,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "folding": lambda value: value is None or _is_folding(value),
     "numbers": lambda value: value is None or _is_numbers(value),
     "entries": lambda value: value is None or _is_numbers({"": value}),
+    "wider": lambda value: value is None or isinstance(value, bool),
 }
 
 
@@ -317,7 +321,8 @@ def _check_factory(
     stored: set[str],
     path: Path,
 ) -> None:
-    """The factory gives the tensors that the recipe names, none smaller, tied in the same way."""
+    """The factory gives the tensors that the recipe names, tied in the same way, and none smaller unless the
+    recipe says so."""
 
     def changed(what: str) -> WeightsError:
         return _misfit(
@@ -334,7 +339,8 @@ def _check_factory(
     for name, shape in recipe.shapes.items():
         whole, dtype = tuple(named[name].shape), named[name].dtype
         sides = list(zip(shape, whole, strict=False))
-        if len(shape) != len(whole) or any(a > b or bool(a) != bool(b) for a, b in sides):
+        larger = not recipe.wider and any(a > b for a, b in sides)
+        if len(shape) != len(whole) or larger or any(bool(a) != bool(b) for a, b in sides):
             raise changed(f"{name!r} is {shape} in the recipe and {whole} in the model")
         if weights[name].is_floating_point() != dtype.is_floating_point:
             raise changed(f"{name!r} is {_dtype(weights[name])} in the recipe and {dtype} in the model")
