@@ -396,3 +396,94 @@ def test_regions_end_where_the_graph_is_not_affine() -> None:
     (one,) = regions(trace(net, X).traced, state, Example.of(X))
     assert set(one.weights) == set(state)
     assert len(one.traced.example.args) == 2  # the input, and what the norm reads
+
+
+def planted(function: Callable[..., object], **parts: nn.Module | nn.Parameter) -> nn.Module:
+    """A module whose forward is a function of its parts and the inputs."""
+
+    class Planted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, part in parts.items():
+                setattr(self, name, part)
+
+        def forward(self, *given: Tensor) -> object:
+            return function(self, *given)
+
+    return Planted()
+
+
+def test_layers_of_very_unlike_sizes_are_seen_alike() -> None:
+    net = mlp(nn.ReLU())
+    with torch.no_grad():
+        net[0].weight.mul_(1e6), net[0].bias.mul_(1e6), net[2].weight.mul_(1e-6)
+    found = dimension(net, X)
+    assert (found.orbit, found.rank, found.verdict) == (8, 42, "complete")
+
+
+def test_a_softmax_that_is_saturated_hands_no_rounding_on() -> None:
+    """Far out all attention is on one key, and what is left of its derivative is rounding."""
+    torch.manual_seed(0)
+    attention = planted(lambda m, x: m.a(x, x, x), a=nn.MultiheadAttention(4, 2, batch_first=True)).eval()
+    found = dimension(attention, torch.randn(3, 5, 4))
+    assert counts(found) == {"constant": 4, "translation": 4} and found.rank == 80 - 16 - 8
+
+
+def test_the_row_that_is_called_padding_is_read_too() -> None:
+    torch.manual_seed(0)
+    table = nn.Embedding(5, 3, padding_idx=0)
+    nn.init.normal_(table.weight)
+    net = nn.Sequential(table, nn.Linear(3, 5), nn.Tanh()).double()
+    found = dimension(net, torch.arange(5).repeat(8, 1))
+    assert "rows" not in counts(found) and found.verdict == "explained"
+
+
+def test_scales_of_what_is_alone_or_compared_have_names() -> None:
+    assert verdict_of(nn.Linear(3, 1), nn.ReLU(), nn.Linear(1, 2)) == ("explained", {"scale": 1})
+    plain = nn.Linear(3, 4), nn.BatchNorm1d(4, affine=False), nn.ReLU(), nn.Linear(4, 2)
+    assert verdict_of(*plain) == ("explained", {"translation": 4, "statistics": 4})
+    torch.manual_seed(0)
+    cosine = planted(
+        lambda m, x: nn.functional.cosine_similarity(m.a(x), m.b(x), dim=-1),
+        a=nn.Linear(3, 4), b=nn.Linear(3, 4),
+    )  # fmt: skip
+    assert counts(dimension(cosine.double(), X)) == {"length": 2}
+
+
+def test_what_a_function_does_to_constants_is_no_rotation() -> None:
+    """exp(x + c) = exp(c) exp(x): not in the group, and no norm keeps a length here."""
+    net = nn.Sequential(nn.Linear(3, 4), Apply(torch.exp), nn.Linear(4, 2)).double()
+    assert "rotation" not in counts(dimension(net, X))
+
+
+def test_truth_values_are_drawn_anew() -> None:
+    """Eight rows of three truth values are not all there are; a row of a mask keeps one that is true."""
+    from itertools import islice
+
+    from intertwine.graph.example import Example
+    from intertwine.tangent.jacobian import draws
+
+    x = torch.eye(4, dtype=torch.bool)
+    drawn = [e.args[0] for e in islice(draws(Example.of(x, None)), 1, 9)]
+    assert any(not torch.equal(new, x) for new in drawn) and all(bool(new.any(dim=1).all()) for new in drawn)
+
+
+def test_complex_weights_are_refused_in_words() -> None:
+    net = planted(lambda m, x: (x * m.w).abs(), w=nn.Parameter(torch.randn(3, dtype=torch.complex64)))
+    with pytest.raises(InputError, match="complex entries"):
+        dimension(net, X.float())
+
+
+def test_what_only_an_op_that_jumps_sees_is_called_so() -> None:
+    """Rounding and argmax have no derivative to speak of: their readers are not dead, and no symmetry is."""
+    torch.manual_seed(0)
+    rounded = nn.Sequential(nn.Linear(3, 4), Apply(torch.round), nn.Linear(4, 2)).double()
+    assert counts(dimension(rounded, X)) == {"jumps": 16}
+    chosen = planted(
+        lambda m, x: (m.b(torch.relu(m.a(x))), m.a(x).argmax(-1)), a=nn.Linear(3, 4), b=nn.Linear(4, 2)
+    )
+    found = dimension(chosen.double(), X)
+    assert counts(found) == {"jumps": 4} and found.verdict == "explained"
+    # The control: comparisons whose edges stay where they are. ReLU by hand keeps its scales.
+    by_hand = nn.Sequential(nn.Linear(3, 4), Apply(lambda x: torch.where(x > 0, x, 0 * x)), nn.Linear(4, 2))
+    assert "jumps" not in counts(dimension(by_hand.double(), X))

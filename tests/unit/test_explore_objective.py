@@ -146,3 +146,21 @@ def test_spread_is_the_j_of_the_best_constant():
     outputs = model(x).detach()
     best = (outputs - outputs.mean(0)).square().sum(1).mean()
     assert objective.spread == pytest.approx(float(best), rel=1e-12)
+
+
+@pytest.mark.parametrize(("weights", "dimensions"), [((1.0, -2.0), 2), ((1.0, 2.0), 3)])
+def test_the_zero_set_has_the_dimension_of_the_derivative(
+    weights: tuple[float, float], dimensions: int
+) -> None:
+    """Units on both sides: one scale each. On one side: a c + b d = const, one dimension more."""
+    from intertwine.exploring import random_plane
+    from intertwine.exploring.functional import zero_set
+
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False))
+    net[0].weight.data = torch.tensor(weights)[:, None]
+    objective = function_distance(net, torch.randn(64, 1))
+    found = zero_set(objective, random_plane(objective, 2, seed=0))
+    assert found["functional dimension at theta"] == 4 - dimensions
+    assert found["dimension of J = 0 at theta"] == dimensions
+    assert found["directions of the plane in which J = 0 at theta"] == max(0, dimensions - 2)

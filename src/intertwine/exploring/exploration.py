@@ -16,6 +16,7 @@ from intertwine.data.batches import Batches
 from intertwine.errors import DataError, InputError, Unsupported
 from intertwine.exploring._evaluate import Landscape, evaluate
 from intertwine.exploring.budget import Attempt, plan_attempts, plan_bound, plan_inputs, plan_points
+from intertwine.exploring.functional import zero_set
 from intertwine.exploring.grid import Grid
 from intertwine.exploring.known import Knowledge, KnownSymmetry, explain_sample
 from intertwine.exploring.near import describe_sample
@@ -146,6 +147,8 @@ def explore(
         except Unsupported as error:
             notes.append(f"no orbit: {error.what}")
     facts = _facts(objective, sample, landscape, level, known, notes)
+    if objective.name == "J" and not quotient:
+        facts |= zero_set(objective, drawn)
     return Exploration(sample, drawn, landscape, level, topologies, known, seed, facts)
 
 

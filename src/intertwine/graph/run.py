@@ -73,6 +73,19 @@ def outputs(
 
     instead: ops to replace, for instance those that give some of their arguments no gradient.
     """
+    found = results(traced, weights, args, kwargs, dtype, instead)
+    return [x for x in found if x.is_floating_point()]
+
+
+def results(
+    traced: Traced,
+    weights: Mapping[str, Tensor],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    dtype: torch.dtype = torch.float64,
+    instead: Instead | None = None,
+) -> list[Tensor]:
+    """All tensors that the graph returns, whole numbers and truth values too."""
     # torch.export flattens the example in this order, after the stored tensors.
     named = {name: (kwargs or {})[name] for name in traced.example.kwargs}
     given = iter(tree_flatten((tuple(args), named))[0])
@@ -87,4 +100,4 @@ def outputs(
                 value = next(given)
             inputs.append(value)
     leaves = (raised(x, dtype) for x in tree_flatten(_Precise(traced, dtype, instead).run(*inputs))[0])
-    return [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
+    return [x for x in leaves if isinstance(x, Tensor)]

@@ -213,7 +213,11 @@ def copy(ctx: Context, target: Value, source: Value, *args: Any) -> Value:
     return ctx.expand(source, ctx.shape)
 
 
-@rule("embedding.default", looks_up=True, points=1)
+@rule(
+    "embedding.default", looks_up=True, points=1,
+    # The padding row too: it is read, and only its gradient is left out by torch.
+    differentiable=lambda table, index, *_: torch.nn.functional.embedding(index, table),
+)  # fmt: skip
 def embedding(ctx: Context, weight: Value, index: Value, *args: Any, **kwargs: Any) -> Value:
     """Rows of a table, which are fixed: data decides which. Where the index moves the result moves along."""
     ctx.role(weight, 1, "out")

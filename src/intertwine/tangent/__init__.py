@@ -1,6 +1,6 @@
 """The functional dimension at theta: the Jacobian's rank beside the dimension of the orbit."""
 
-from intertwine.tangent.directions import KINDS, Direction
+from intertwine.tangent.kinds import KINDS, Direction
 from intertwine.tangent.measure import Dimension, dimension
 
 __all__ = ["KINDS", "Dimension", "Direction", "dimension"]

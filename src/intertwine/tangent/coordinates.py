@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from intertwine.errors import InputError
 from intertwine.ir.ledger import Ids
 from intertwine.rules import facts
 from intertwine.symmetry import Axis, Symmetry
@@ -43,6 +44,16 @@ class Coordinates:
     def theta(self) -> np.ndarray:
         """The vector itself, in float64."""
         return np.concatenate([v.numpy().reshape(-1) for v in self.values.values()] or [np.zeros(0)])
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """For every coordinate the typical size of its weight (1 where that is zero): what it is measured in.
+
+        Layers of which one is large and the next small would else differ by the square of that.
+        """
+        typical = [float(v.square().mean().sqrt()) if v.numel() else 1.0 for v in self.values.values()]
+        counts = [v.numel() for v in self.values.values()]
+        return np.repeat([size or 1.0 for size in typical], counts)
 
     def of(self, name: str) -> Ids:
         """The coordinates of a weight, in its shape."""
@@ -104,6 +115,12 @@ def coordinates_of(model: torch.nn.Module, symmetry: Symmetry) -> Coordinates:
         if hasattr(argument, "name")
     }
     parameters = dict(model.named_parameters())
+    if pairs := [name for name, p in parameters.items() if p.is_complex()]:
+        raise InputError(
+            f"{pairs[0]} has complex entries",
+            so="directions are counted in real numbers",
+            do="store the real and the imaginary part (torch.view_as_real)",
+        )
     buffers = dict(model.named_buffers())
     moved = {name for name, _ in symmetry.structure.span}
     chosen = dict(parameters)

@@ -68,6 +68,10 @@ def keeps_a_form(maps: np.ndarray, unseen: np.ndarray | None = None) -> np.ndarr
         value = np.linalg.eigvalsh(form)
         if value[0] >= -EXACT * value[-1] and (value > EXACT * value[-1]).sum() >= n - 1:
             kept = _kept(each, form, x)
+            # What is in the null space of the form alone turns nothing: multiples of 1, say.
+            turned = form @ np.einsum("kij,kq->qij", np.stack(each), kept) @ x
+            if np.abs(turned).max(initial=0.0) < EXACT * np.linalg.norm(form):
+                continue
             best = kept if kept.shape[1] > best.shape[1] else best
     result: np.ndarray = best / np.abs(maps).max(axis=(0, 1))[:, None]
     return result

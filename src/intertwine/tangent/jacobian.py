@@ -18,6 +18,7 @@ from intertwine.ir.ledger import Ids
 from intertwine.rules import find_rule
 from intertwine.tangent.coordinates import Coordinates
 
+SHORT = 1e-4  # of a long row: rows as short as this may be rounding
 MOST_OUTPUTS = 192  # of one call that are differentiated; of more, so many random combinations
 
 
@@ -47,8 +48,22 @@ class Jacobian:
         """How many coordinates there are."""
         return self.at.size if self.chosen is None else len(self.chosen)
 
+    @property
+    def sizes(self) -> np.ndarray:
+        """What each coordinate is measured in."""
+        return self.at.sizes if self.chosen is None else self.at.sizes[self.chosen]
+
     def rows(self, example: Example) -> np.ndarray:
-        """A row an output of one call (or so many random combinations of them)."""
+        """A row an output of one call (or so many random combinations of them).
+
+        Rows that are short beside the others are left out: what is left of a softmax that is saturated is
+        rounding, and brought to length 1 it would count.
+        """
+        found = self._taken(example)
+        length = np.linalg.norm(found, axis=1)
+        return found[length >= SHORT * np.quantile(length, 0.9)] if len(found) else found
+
+    def _taken(self, example: Example) -> np.ndarray:
         leaves = {name: self.at.values[name].clone().requires_grad_() for name in self.wanted}
         given = example.map(lambda x: x.detach().cpu())
         with torch.enable_grad(), torch.random.fork_rng(devices=[]), sdpa_kernel(SDPBackend.MATH):
@@ -57,7 +72,7 @@ class Jacobian:
                 self.traced, {**self.fixed, **self.at.values, **leaves}, given.args, given.kwargs,
                 instead=_differentiable,
             )  # fmt: skip
-            smooth = [out.reshape(-1) for out in found if out.requires_grad]
+            smooth = [_sized(out) for out in found if out.requires_grad]
             if not smooth:
                 return np.zeros((0, self.columns))
             flat = torch.cat(smooth)
@@ -96,7 +111,8 @@ class Jacobian:
                 so="its functional dimension has no meaning here",
                 do="give other inputs or other weights",
             )
-        return whole if self.chosen is None else whole[:, self._kept()]
+        rows: np.ndarray = (whole if self.chosen is None else whole[:, self._kept()]) * self.sizes
+        return rows
 
     def _kept(self) -> Ids:
         assert self.chosen is not None
@@ -108,6 +124,12 @@ class Jacobian:
             offset += size
         result: Ids = place[self.chosen]
         return result
+
+
+def _sized(out: Tensor) -> Tensor:
+    """An output in units of its own size: several may have very unlike ones."""
+    size = float(out.detach().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt()) if out.numel() else 0.0
+    return out.reshape(-1) / (size or 1.0)
 
 
 def draws(example: Example, seed: int = 0) -> Iterator[Example]:
@@ -127,9 +149,19 @@ def draws(example: Example, seed: int = 0) -> Iterator[Example]:
             rows = torch.randn(x.shape[:1], generator=generator, dtype=torch.float64).exp()
             noise = noise * rows.reshape(-1, *(1,) * (x.dim() - 1)) if x.dim() else noise
             return (middle + noise * (spread or 1.0)).to(x.dtype)
-        if x.dtype == torch.bool or not x.numel() or bool((x == x.reshape(-1)[0]).all()):
+        if not x.numel() or bool((x == x.reshape(-1)[0]).all()):
             return x
+        if x.dtype == torch.bool:
+            return _exchanged(x, generator)
         return torch.randint(int(x.min()), int(x.max()) + 1, x.shape, generator=generator).to(x.dtype)
 
     while True:
         yield example.map(like)
+
+
+def _exchanged(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Entries at the same place exchanged between rows; a row without one that is true stays (a mask)."""
+    order = torch.rand(x.shape, generator=generator).argsort(dim=0)
+    new = x.gather(0, order)
+    empty = ~new.reshape(len(new), -1).any(dim=1)
+    return torch.where(empty.reshape(-1, *(1,) * (x.dim() - 1)), x, new)

@@ -1,7 +1,7 @@
 """Maps of channels as directions of the weights, tried one by one where the group is known to lack them.
 
-    length    the sum of all E_ii on what makes the channels, and on some of what reads them: a norm that
-              stands before the other readers takes it out
+    length    the sum of all E_ii on what makes the channels, or some of it, and on some of what reads them: a
+              norm that stands before the other readers takes it out
     rotary    E_ij - E_ji between the two places of a channel of q and k that a rotary embedding ties
     mixing    E_ij: what makes i gets some of j, and what reads j loses as much of i; and E_ij - E_ji, where a
               norm sees the length. Inside the groups of a grouped layer, between the parts of a split
@@ -23,7 +23,7 @@ from intertwine.tangent.coordinates import Coordinates
 
 Key = tuple[str, int]
 Places = dict[Key, Ids]  # a dimension of a weight -> the coordinates of one channel there
-READERS = 5  # of an axis, up to which every choice of them is tried
+FEW = 5  # readers or makers of an axis, up to which every choice of them is tried
 Candidates = tuple[str, np.ndarray]  # a kind, and directions as columns over all coordinates
 
 
@@ -43,6 +43,8 @@ class ChannelMaps:
         n = len(self.places)
         blocks = [[i for i in range(n) if self.block[i] == b] for b in dict.fromkeys(self.block)]
         yield "length", np.stack([v for b in (*blocks, range(n)) for v in self._lengths(b)], axis=1)
+        if len(self.axes) == 1 and self.axes[0].group.linear:
+            return  # matrices are in the group
         twice = [self._turned(i) for i in range(n) if self._paired(i)]
         if twice:
             yield "rotary", np.stack(twice, axis=1)
@@ -65,21 +67,24 @@ class ChannelMaps:
         return self.roles.get(key) == "in"
 
     def _lengths(self, channels: Sequence[int] | range) -> Iterator[np.ndarray]:
-        """All that makes some channels grows; any of what reads them shrinks, but not all of it.
-
-        If all of it did, that were a scale, which the rules should have found.
+        """All that makes some channels grows; any of what reads them shrinks, but not all of it. If all of it
+        did, that were a scale, which the rules should have found. Or some of what makes them grows: one of
+        two that a cosine compares.
         """
-        made, read = np.zeros(self.at.size), dict[Key, np.ndarray]()
+        made, read = dict[Key, np.ndarray](), dict[Key, np.ndarray]()
         for i in channels:
             for key, ids in self.places[i].items():
                 if self._reads(key):
                     read.setdefault(key, np.zeros(self.at.size))[ids] = self.at.theta[ids]
                 elif self.roles.get(key) in ("out", "bias"):
-                    made[ids] = self.at.theta[ids]
-        few = list(read.values()) if len(read) <= READERS else []
-        for count in range(max(len(few), 1)):
-            for some in combinations(few, count):
-                yield made - sum(some, np.zeros(self.at.size))
+                    made.setdefault(key, np.zeros(self.at.size))[ids] = self.at.theta[ids]
+        nothing = np.zeros(self.at.size)
+        whole = sum(made.values(), nothing)
+        yield whole
+        for some in _some(list(read.values())):
+            yield whole - sum(some, nothing)
+        for some in _some(list(made.values())):
+            yield sum(some, nothing)
 
     def _mixed(self, i: int, j: int) -> np.ndarray:
         out = np.zeros(self.at.size)
@@ -98,6 +103,12 @@ class ChannelMaps:
             out[here] += self.at.theta[there]
             out[there] -= self.at.theta[here]
         return out
+
+
+def _some(vectors: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, ...]]:
+    """Every choice of some of a few, but not all."""
+    for count in range(1, len(vectors) if len(vectors) <= FEW else 0):
+        yield from combinations(vectors, count)
 
 
 def _blocks(axis: Axis) -> list[int]:
@@ -130,7 +141,7 @@ def channel_maps(symmetry: Symmetry, at: Coordinates) -> Iterator[tuple[str, Cha
     for axis in symmetry.axes:
         together.setdefault(frozenset((m.param, m.dim) for m in axis.members), []).append(axis)
     for axes in together.values():
-        if any(m.role == "out" for m in axes[0].members) and (len(axes) > 1 or not axes[0].group.linear):
+        if any(m.role == "out" for m in axes[0].members):
             yield axes[0].name, ChannelMaps(symmetry, at, axes)
 
 
@@ -139,19 +150,40 @@ def lone_scales(symmetry: Symmetry, at: Coordinates, most: int) -> Iterator[np.n
     the growth of all that one dimension of a weight has of it.
 
     A channel that is picked out by its index loses its name there: what makes it and what reads it are two,
-    and all such are taken together. One that is alone in its group has a dimension of size 1.
+    and all such are taken together. One that is alone in its group has a dimension of size 1; one that is
+    alone in its layer is all of a weight.
     """
-    lone: list[np.ndarray] = []
+    lone = [
+        _growth(at, at.of(name)) for name, w in at.values.items() if 1 in w.shape[:1] or w.shape[1:] == (1,)
+    ]
     for axis in symmetry.axes:
         for places in places_of(symmetry, at, axis):
-            columns = []
-            for ids in places.values():
-                column = np.zeros(at.size)
-                column[ids.reshape(-1)] = at.theta[ids.reshape(-1)]
-                columns.append(column)
+            columns = [_growth(at, ids) for ids in places.values()]
             if axis.classes.size == 1:
                 lone += columns
             elif columns and any(1 in at.values[name].shape for name, _ in places):
                 yield np.stack(columns, axis=1)
     if lone and len(lone) <= most**2:
         yield np.stack(lone, axis=1)
+
+
+def statistic_scales(symmetry: Symmetry, at: Coordinates) -> Iterator[tuple[str, np.ndarray]]:
+    """For every axis with a running variance: its name, and as columns the growth of the variance of each
+    channel (with the eps that is added to it) and of what reads the channel."""
+    roles, shifts = symmetry.inference.roles, symmetry.inference.shifts
+    for axis in symmetry.axes:
+        if any(m.role == "var" for m in axis.members):
+            columns = [
+                _growth(at, ids, shifts.get(key[0], 0.0))
+                for places in places_of(symmetry, at, axis)
+                for key, ids in places.items()
+                if roles.get(key) in ("var", "in")
+            ]
+            yield axis.name, np.stack(columns, axis=1)
+
+
+def _growth(at: Coordinates, ids: Ids, shift: float = 0.0) -> np.ndarray:
+    """What changes where some entries grow by a factor."""
+    column = np.zeros(at.size)
+    column[ids.reshape(-1)] = at.theta[ids.reshape(-1)] + shift
+    return column

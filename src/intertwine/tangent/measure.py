@@ -28,9 +28,11 @@ from intertwine.ir.ledger import Ids
 from intertwine.progress import Progress
 from intertwine.symmetry import Symmetry, Translation, trace
 from intertwine.tangent.coordinates import Coordinates, coordinates_of
-from intertwine.tangent.directions import Direction, Search
+from intertwine.tangent.directions import Search
 from intertwine.tangent.generators import tangents
 from intertwine.tangent.jacobian import Jacobian, draws
+from intertwine.tangent.jumps import Jumps
+from intertwine.tangent.kinds import Direction
 from intertwine.tangent.moving import proved
 from intertwine.tangent.regions import Region, regions
 from intertwine.tangent.settled import settled_null
@@ -221,11 +223,12 @@ class _Given:
         found, null, lengths, calls, settled = settled_null(
             jacobian, self._examples(), len(chosen) - orbit.shape[1], self.progress
         )
-        mixed = span(orbit * np.where(lengths > 0, lengths, 1.0)[:, None])
+        mixed = span(orbit * np.where(lengths > 0, lengths * jacobian.sizes, 1.0)[:, None])
         error = float(np.abs(mixed - null @ (null.T @ mixed)).max(initial=0.0))
         search = Search(
-            self.symmetry, self.theta, chosen, null, lengths, mixed, partial(self._redundant, chosen)
-        )
+            self.symmetry, self.theta, chosen, null, lengths, mixed, partial(self._redundant, chosen),
+            self.jumps.seen,
+        )  # fmt: skip
         # what no op reads costs nothing to look at, however much it is
         unread = {} if scope else self.theta.unread
         unused = [Direction("unused", count, (name,)) for name, count in unread.items()]
@@ -238,11 +241,12 @@ class _Given:
         )  # fmt: skip
 
     def _orbit(self, chosen: Ids) -> np.ndarray:
-        """The orbit's tangents that move nothing but the chosen coordinates, as an orthonormal basis."""
+        """The orbit's tangents that move nothing but the chosen coordinates, each measured in its size, as an
+        orthonormal basis."""
         mask = np.zeros(self.theta.size, bool)
         mask[chosen] = True
         touching = np.unique(self.tangents[chosen].tocoo().col)
-        columns = self.tangents[:, touching].toarray()
+        columns = self.tangents[:, touching].toarray() / self.theta.sizes[:, None]
         length = np.linalg.norm(columns, axis=0)
         columns = columns[:, length > 0] / length[length > 0]
         basis = span(columns, 1e-10)
@@ -257,6 +261,12 @@ class _Given:
     def polynomials(self) -> list[Region]:
         """Those with gates and squares in them."""
         return list(regions(self.symmetry.traced, self._state, self.example, products=True))
+
+    @cached_property
+    def jumps(self) -> Jumps:
+        """What sees a direction that no derivative does."""
+        inputs = islice(draws(self.example, self.seed), 200)
+        return Jumps(self.symmetry.traced, self.theta, self._state, inputs)
 
     @property
     def _state(self) -> dict[str, Tensor]:

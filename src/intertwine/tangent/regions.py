@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from intertwine.graph.example import Example
 from intertwine.graph.export import Traced
-from intertwine.graph.run import run
+from intertwine.graph.run import results, run
 
 MOST = 500  # ops of a graph up to which regions are looked for
 AFFINE = 1e-9
@@ -64,6 +64,12 @@ def regions(
             continue
         if len(own) > 1 and all(n in graph.values for n in graph.read(nodes)):
             yield Region(graph.part(nodes), own)
+
+
+def has_jumps(traced: Traced, weights: Mapping[str, Tensor], example: Example) -> bool:
+    """Whether some op on activations is constant around what it reads, not everywhere (rounding, argmax)."""
+    graph = _Graph(traced, weights, example)
+    return len(graph.nodes) <= MOST and graph.plain and any(graph.jumps(node) for node in graph.nodes)
 
 
 class _Graph:
@@ -166,6 +172,24 @@ class _Graph:
         moved = [x + first for x in given]
         changed = (run(one, self.weights, moved)[0] - run(one, self.weights, given)[0]).reshape(-1)
         return not bool(changed[1:].any()) and self._vanishes(node, read, (1, -3, 3, -1))
+
+    def jumps(self, node: fx.Node) -> bool:
+        """Whether a small change of what an op reads leaves a result as it is, and a large one does not."""
+        read = [n for n in node.all_input_nodes if self.depends[n]]
+        if not all(_is_real(n) and n in self.values for n in read):
+            return False
+        one, generator = self._alone(node, read), torch.Generator().manual_seed(0)
+        start, step = (
+            [torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in one.example.args]
+            for _ in range(2)
+        )
+        first, near, far = (
+            results(one, self.weights, [x + k * y for x, y in zip(start, step, strict=True)])
+            for k in (0.0, 1e-9, 1.0)
+        )
+        return any(
+            torch.equal(a, b) and not torch.equal(a, c) for a, b, c in zip(first, near, far, strict=True)
+        )
 
     def _alone(self, node: fx.Node, read: Sequence[fx.Node]) -> Traced:
         return self._copied([node], [node], set(), {n: self.values[n] for n in read})

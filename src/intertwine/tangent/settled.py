@@ -1,8 +1,9 @@
 """The null space of a Jacobian over so many inputs that fresh ones do not shrink it.
 
-Rows are gathered until there are more than columns, then half as many again, from several calls, must leave
-the null space as it is; as long as they do not they are added, so that a unit that is seldom active is seen
-in the end. Of all rows only the factor R of Q R is kept: rank, null space and lengths are those of R.
+Rows are gathered until there are more than columns. If their rank is the largest that there can be, that is
+all; else half as many again, and some hundreds at least, must leave the null space as it is; as long as they
+do not they are added, so that a unit that is seldom active is seen in the end. Of all rows only the factor R
+of Q R is kept: rank, null space and lengths are those of R.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from intertwine.tangent.jacobian import Jacobian
 from intertwine.tangent.spaces import Rank, null_space, scaled, unit_rows
 
 SPARE = 1.15  # rows for each column, before more of them are asked to change nothing
-CALLS = 8  # that fresh rows come from at least: rows of one call look alike
+CALLS = 8  # that rows come from at least: rows of one call look alike
+FRESH = 512  # rows at least that change nothing: a unit may be active once in a hundred inputs
 ROUNDS = 10
 
 
@@ -34,7 +36,10 @@ def settled_null(
     for _ in range(ROUNDS):
         flat, lengths = scaled(kept)
         found, null = null_space(flat, most)
-        fresh, more = _rows(jacobian, examples, max(64, seen // 2), progress)
+        result = found, null, lengths / jacobian.sizes
+        if found.rank == most and found.certain:
+            return *result, calls, True
+        fresh, more = _rows(jacobian, examples, max(FRESH, seen // 2), progress)
         if not len(fresh):
             break
         fresh = unit_rows(fresh)
@@ -42,9 +47,9 @@ def settled_null(
         weighed = fresh / np.where(lengths > 0, lengths, np.inf)
         unseen = np.abs(fresh[:, lengths == 0]).max(initial=0.0)
         if np.abs(weighed @ null).max(initial=0.0) < 1e-6 and unseen < 1e-9:
-            return found, null, lengths, calls, True
+            return *result, calls, True
         kept = _factor(np.concatenate([kept, fresh]))
-    return found, null, lengths, calls, False
+    return *result, calls, False
 
 
 def _factor(rows: np.ndarray) -> np.ndarray:

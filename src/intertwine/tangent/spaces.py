@@ -13,7 +13,7 @@ import numpy as np
 from scipy import linalg
 
 SMALL = 1e-9  # of the largest: singular values above this are never taken for zero
-NOTHING = 1e-12  # of the longest: a column as short as this is zero up to rounding
+NOTHING = 1e-10  # of the longest: a column as short as this is zero up to rounding
 INSIDE = 1e-7  # a unit vector of a subspace lies in some coordinates if this is all it has outside
 EPSILON = float(np.finfo(np.float64).eps)
 
