@@ -25,6 +25,7 @@ from intertwine.errors import InputError
 from intertwine.text import quoted
 
 LARGEST = 2**31 - 1  # fits every index and counter below us
+GREATEST = 1e30  # of a rate, a scale, a tolerance: products with weights stay below float32's end
 _BEYOND = 10**18
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 _REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -44,7 +45,7 @@ class _Range:
         """What is allowed, as it stands after "is not"."""
         if self.low == -math.inf:
             return f"{self._noun}" if self.high == math.inf else f"{self._noun} of at most {self.high:,g}"
-        if self.high in (math.inf, LARGEST):
+        if self.high in (math.inf, LARGEST, GREATEST):
             return f"{self._noun} {'above' if self.above else 'of at least'} {self.low:,g}"
         edge = f" ({'above' if self.above else 'below'} {self.low if self.above else self.high:g})"
         return f"{self._noun} from {self.low:,g} to {self.high:,.10g}" + edge * (self.above or self.below)
@@ -61,8 +62,8 @@ class _Range:
 
     def _refuse(self, value: object, name: str, number: float | None) -> InputError:
         words = self.words
-        if number is not None and number > self.high == LARGEST:  # the one bound that `words` leaves out
-            words = f"{self._noun} of at most {LARGEST:,}"
+        if number is not None and number > self.high in (LARGEST, GREATEST):  # which `words` leaves out
+            words = f"{self._noun} of at most {self.high:,.10g}"
         if name:
             return InputError(f"{name} must be {words}, not {quoted(value)}")
         return InputError(f"{quoted(value)} is not {words}")
@@ -122,8 +123,8 @@ class Several:
 
 
 finite = Real()
-positive = Real(0, above=True)
-nonnegative = Real(0)
+positive = Real(0, GREATEST, above=True)
+nonnegative = Real(0, GREATEST)
 fraction = Real(0, 1)
 share = Real(0, 1, above=True)
 below_one = Real(0, 1, below=True)  # momentum, or when in a run something starts

@@ -258,7 +258,7 @@ class Table:
         if span.low > -math.inf:
             yield f"{span.low if span.above else span.low - 1:.0f}"
         if span.high < math.inf:
-            yield f"{span.high if span.below else span.high + 1:.0f}"
+            yield f"{span.high if span.below else 2 * span.high + 1:.0f}"
         if isinstance(span, numbers.Whole):
             yield from ("1.5", "1e3")
 

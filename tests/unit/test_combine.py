@@ -13,7 +13,7 @@ from torch import nn
 from intertwine import act, combine, trace, zoo
 from intertwine.cli.program import main
 from intertwine.combining import METHODS, _one_sided, align_all
-from intertwine.combining._distil import distilled, teachers
+from intertwine.combining._distil import Teachers, distilled, teachers
 from intertwine.combining._hidden import HiddenValues
 from intertwine.combining._lockstep import short_branches_first
 from intertwine.combining._methods import Settings, _trimmed
@@ -308,6 +308,16 @@ def test_hidden_values_of_an_element_of_the_orbit_are_those_of_the_mean():
         combine([a, trained_look(1)], train_data=X, epochs=1, hidden=-1.0)
     with pytest.raises(InputError, match="no hidden layers"):
         combine([nn.Linear(3, 2), nn.Linear(3, 2)], train_data=torch.randn(60, 3), epochs=1, hidden=1.0)
+
+
+def test_what_cannot_be_learned_is_told():
+    nowhere = Teachers(torch.full((9, 2), torch.nan), (2,), lambda batch: batch)
+    with pytest.raises(InputError, match="epoch 1 of learning makes weights that are not finite"):
+        distilled(nn.Linear(3, 2), nowhere, torch.randn(9, 3), epochs=1)
+    with pytest.raises(InputError, match="1e\\+30"):
+        combine([nn.Linear(3, 2), nn.Linear(3, 2)], train_data=torch.randn(9, 3), learning_rate=1e300)
+    with pytest.raises(InputError):  # no data at all, for several heads
+        combine([nn.Linear(3, 2), nn.Linear(3, 2)], [], how="zip")
 
 
 def test_least_squares_beats_the_reset_average_of_unrelated_networks():

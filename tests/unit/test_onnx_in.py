@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import intertwine
+from intertwine.cli.program import main
 from intertwine.errors import InputError, ModelError, Unsupported
 from intertwine.merging.deploy import export_model
 from intertwine.zoo import resolve, save_model
@@ -244,3 +245,37 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     grown: list[Any] = [("ConstantOfShape", ["s"], ["c"], {}), ("Add", ["x", "c"], ["y"], {})]
     with pytest.raises((InputError, ModelError), match="ConstantOfShape"):
         resolve(str(write(tmp_path / "huge.onnx", grown, {"s": whole(10**9, 10**6)})))
+
+
+def test_weights_beside_the_file_are_read_and_never_written(tmp_path: Path) -> None:
+    """An output over them is refused; those outside of the folder are not opened."""
+    path, stored = small_net(tmp_path / "net.onnx"), tmp_path / "w.bin"
+    read = onnx.load(str(path))
+    onnx.save_model(read, str(path), save_as_external_data=True, location=stored.name, size_threshold=0)
+    before = stored.read_bytes()
+    assert main(["inspect", str(path), "-o", str(stored)]) == 2 and stored.read_bytes() == before
+    assert load_onnx(str(path))[0](torch.zeros(1, 4, 6, 6)).shape == (1, 3)
+    (tmp_path / "inner").mkdir()
+    for tensor in read.graph.initializer:
+        for entry in tensor.external_data:
+            entry.value = f"../{stored.name}" if entry.key == "location" else entry.value
+    (tmp_path / "inner" / "net.onnx").write_bytes(read.SerializeToString())
+    with pytest.raises(ModelError, match="no valid ONNX file"):
+        load_onnx(str(tmp_path / "inner" / "net.onnx"))
+
+
+GROWN = {
+    "Resize": (["x", "", "", "s"], whole(2, 4, 40000, 40000), {"mode": "linear"}),
+    "Tile": (["x", "s"], whole(1, 1, 20000, 20000), {}),
+    "Expand": (["x", "s"], whole(10**7, 2, 4, 6, 6), {}),
+    "Pad": (["x", "s"], whole(0, 0, 40000, 40000, 0, 0, 0, 0), {}),
+}
+
+
+@pytest.mark.parametrize("name", GROWN)
+def test_what_no_memory_holds_is_refused_by_its_shape(tmp_path: Path, name: str) -> None:
+    inputs, sizes, attributes = GROWN[name]
+    nodes: list[Any] = [(name, inputs, ["z"], attributes), ("Relu", ["z"], ["y"], {})]
+    path = write(tmp_path / "net.onnx", nodes, {"s": sizes}, 4)
+    with pytest.raises(ModelError, match="what it computes would take"):
+        load_onnx(str(path))

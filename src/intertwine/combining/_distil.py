@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from intertwine.combining._hidden import HiddenValues
 from intertwine.data.batches import Batches, count_rows, take
 from intertwine.data.evaluation import call, like_inputs, logits_of
-from intertwine.errors import DataError
+from intertwine.errors import DataError, InputError
 from intertwine.progress import Progress
 
 BATCH = 100
@@ -144,6 +144,12 @@ def distilled(
             loss(chosen).backward()
             optimizer.step()
             schedule.step()
+        if not all(bool(torch.isfinite(p).all()) for p in student.parameters()):
+            raise InputError(
+                f"epoch {epoch + 1} of learning makes weights that are not finite",
+                so="nothing was learned",
+                do="lower the learning rate, or look at the largest inputs",
+            )
         if (now := _error(student, taught, trials)) <= best:
             best, kept = now, copy.deepcopy(student.state_dict())
         if progress is not None:

@@ -87,6 +87,8 @@ def assert_outputs(args: argparse.Namespace) -> None:
                 outputs.append((text, kind)) if kind is not None else inputs.extend(_paths(text, name))
     beside = BESIDE.get(args.verb)
     outputs += [(text, Written.FILE) for text in (beside(args) if beside else ())]
+    if any(os.path.isfile(out) for out, _ in outputs if "\0" not in out):
+        inputs += [beside for path in inputs if path.endswith(".onnx") for beside in _stored_beside(path)]
     for number, (out, kind) in enumerate(outputs):
         if not out or "\0" in out:
             raise InputError(f"{out!r} cannot be the name of a file", do="choose another name")
@@ -145,6 +147,12 @@ def _paths(text: str, name: str) -> Iterator[str]:
     ends = [*(found.start() for found in _MARKS.finditer(text)), len(text)]
     for start in starts[:_MOST]:
         yield from (os.path.expanduser(text[start:end]) for end in ends[-_MOST:] if end > start)
+
+
+def _stored_beside(path: str) -> list[str]:
+    from intertwine.zoo.onnx_file import stored_beside
+
+    return [place for place in stored_beside(path) if "\0" not in place]
 
 
 def _is_same(a: str, b: str) -> bool:

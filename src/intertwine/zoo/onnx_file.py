@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -212,6 +213,18 @@ def load_onnx(spec: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy's and torch's, of numbers in the file
         return _loaded(path, _read(path))
+
+
+def stored_beside(path: str) -> list[str]:
+    """The other files that a graph keeps its weights in; none of what cannot be read."""
+    with suppress(Exception):  # who loads it is told why
+        import onnx
+
+        read = onnx.load(str(existing_file(path)), load_external_data=False)
+        entries = [entry for each in read.graph.initializer for entry in each.external_data]
+        places = dict.fromkeys(entry.value for entry in entries if entry.key == "location")
+        return [str(Path(path).parent / place) for place in places]
+    return []
 
 
 def _loaded(path: Path, read: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
