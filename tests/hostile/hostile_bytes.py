@@ -176,6 +176,19 @@ def _read_onnx(path: Path) -> None:
     resolve(str(path))
 
 
+def _program() -> bytes:
+    out = io.BytesIO()
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    torch.export.save(torch.export.export(net, (torch.zeros(2, 3),)), out)
+    return out.getvalue()
+
+
+def _read_program(path: Path) -> None:
+    from intertwine.zoo import resolve
+
+    resolve(str(path), run_code=True)
+
+
 def _read_coverage(path: Path) -> None:
     from intertwine.surveying import survey
 
@@ -206,6 +219,7 @@ READERS: dict[str, Reader] = {
     "page": Reader(ours.read_page, "m.html", ours.page, text=True),
     "result": Reader(ours.read_swept, "m.json", ours.result, text=True),
     "onnx": Reader(_read_onnx, "m.onnx", hostile_onnx.good),
+    "pt2": Reader(_read_program, "m.pt2", _program),
     "tokenizer": Reader(ours.read_tokenizer, "m.json", ours.tokenizer, text=True),
 }
 

@@ -435,6 +435,9 @@ def test_different_widths_and_graphs_and_data():
         stitch(residual(), residual(), data, (x, labels + 96), at="relu")
     with pytest.raises(DataError, match="labels of shape"):
         stitch(residual(), residual(), data, (x, labels[:2]), at="relu")
+    for inputs in ((x,), (x, x[:2]), ("", x)):  # those of A, prepared for B
+        with pytest.raises(DataError):
+            stitch(residual(), residual(), data, data, at="relu", inputs_b=inputs)
 
 
 def test_augmented_images_are_shifted_windows():

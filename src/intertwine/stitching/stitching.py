@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from intertwine.checks import checked
-from intertwine.data.batches import Batches, arguments, take, tensors_of
+from intertwine.data.batches import Batches, arguments, count_rows, take, tensors_of
 from intertwine.data.evaluation import like_inputs
 from intertwine.errors import DataError, ModelError
 from intertwine.progress import Advance, Progress, counted
@@ -154,7 +154,7 @@ def stitch(
     given = checked_data(train_data, data)
     _assert_one_precision(a, b)
     batch = min(batch, len(given[0][1]))
-    other = inputs_b or (given[0][0], given[1][0])
+    other = (given[0][0], given[1][0]) if inputs_b is None else _as_b_wants(inputs_b, given)
     firsts = ((a, given[0][0], "A"), (b, other[0], "B"))
     sides = [make_surgeon(model, take(inputs, slice(batch)), name) for model, inputs, name in firsts]
     check_labels(given, {"A": sides[0], "B": sides[1]})
@@ -178,6 +178,14 @@ def stitch(
                 if each is not None:
                     each(found[-1])
     return StitchReport(*accuracy, len(given[0][1]), len(given[1][1]), tuple(found))
+
+
+def _as_b_wants(inputs: Sequence[Any], given: Sequence[tuple[Any, Tensor]]) -> tuple[Any, ...]:
+    """Training and test inputs for B, as many as there are for A."""
+    found = tuple(Batches(each).whole(name="inputs_b")[0] for each in inputs)
+    if [count_rows(each) for each in found] != [len(labels) for _, labels in given]:
+        raise DataError("inputs_b are not the training and the test inputs of A, prepared for B")
+    return found
 
 
 def _one(
