@@ -9,6 +9,7 @@ codes: 0 fine, 1 a verification or a task failed, 2 bad usage or bad input, 3 un
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -19,6 +20,8 @@ _INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    # Values of many megabytes come and go with every op: in pages of 4 KB, this takes as long as the op.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:  # the verbs are imported here, so that Ctrl-C meanwhile takes a line, too
         from intertwine.cli.program import main as run
     except KeyboardInterrupt:

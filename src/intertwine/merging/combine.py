@@ -124,11 +124,19 @@ def fold_axis(axis: AxisPlan, weights: dict[str, Tensor], norm: str) -> None:
 
 def turned(tensor: Tensor, turn: NewBasis, share: float) -> Tensor:
     """The weight with the axis in another basis; share: how much of the axis is kept."""
-    front = tensor.movedim(turn.dim, 0).clone()
+    last = tensor.movedim(turn.dim, -1)
     where = torch.from_numpy(turn.where).to(tensor.device)
     matrix = torch.from_numpy(turn.matrix.copy()).to(tensor) * share**turn.power
-    front[where] = torch.einsum("rmn,rn...->rm...", matrix, front[where])
-    return front.movedim(0, turn.dim)
+    whole = np.array_equal(turn.where.reshape(-1), np.arange(last.shape[-1]))
+    out: Tensor
+    if whole and len(where) == 1:
+        out = last @ matrix[0].T
+    elif whole:
+        out = torch.einsum("rmn,...rn->...rm", matrix, last.unflatten(-1, where.shape)).flatten(-2)
+    else:
+        out = last.clone()
+        out[..., where] = torch.einsum("rmn,...rn->...rm", matrix, last[..., where])
+    return out.movedim(-1, turn.dim)
 
 
 def absorb(place: Place, reader: Reader, drop: Sequence[int], weights: dict[str, Tensor]) -> None:

@@ -198,14 +198,15 @@ def held_rows(model: nn.Module, call: Call) -> Call:
 
 
 def real_rows(call: Call, count: int | None = None) -> Tensor | None:
-    """Which rows of a value are no padding, by the call's attention mask; None where it says nothing.
+    """Which rows of a value are no padding, by the call's attention mask; None: all, or it says nothing.
 
     count: how many rows the value has; one of another form is not described by the mask.
     """
     mask = call[1].get("attention_mask")
     if not isinstance(mask, Tensor) or mask.dim() != 2 or (count is not None and mask.numel() != count):
         return None
-    return mask.reshape(-1) != 0
+    kept = mask.reshape(-1) != 0
+    return None if bool(kept.all()) else kept
 
 
 def trimmed(call: Call) -> Call:

@@ -18,19 +18,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from intertwine.checks import checked
 from intertwine.errors import Unsupported
 from intertwine.graph.example import Example
-from intertwine.graph.export import check_model, eval_copy, export, named_tensors
+from intertwine.graph.export import Traced, check_model, eval_copy, export, named_tensors
 from intertwine.graph.run import raised
 from intertwine.merging.factoring import factored
+from intertwine.merging.gained import GainedNorm, find_gained_norms
 from intertwine.merging.rigid import floating
 from intertwine.rules.registry import facts
 from intertwine.symmetry import Axis, Symmetry
-from intertwine.symmetry.naming import carries
 from intertwine.text import first_line
 
 TOLERANCE = 1e-9
@@ -69,20 +69,6 @@ class UntiedEmbedding(nn.Module):
 
 
 @dataclass(frozen=True)
-class GainedNorm:
-    """A norm of the graph: its module, and the weights and biases that read it."""
-
-    path: str
-    gain: str
-    shift: str
-    eps: float
-    centres: bool
-    readers: tuple[str, ...]
-    biases: tuple[str, ...]
-    dims: tuple[int, ...]  # which dimension of each reader the norm's channels are
-
-
-@dataclass(frozen=True)
 class Folding:
     """What folding changes in the modules of a model; weights apart, so that a stored one can be rebuilt.
 
@@ -108,9 +94,11 @@ class Folding:
     def rebuild(self, model: nn.Module) -> nn.Module:
         """A copy of the model with the folded modules in place; its weights are to be loaded."""
         copied = eval_copy(model)
-        for path in self.untied:
+        made: dict[int, UntiedEmbedding] = {}
+        for path in self.untied:  # embeddings that share their table still do
             table: Any = copied.get_submodule(path).weight
-            _set(copied, path, UntiedEmbedding(table).requires_grad_(table.requires_grad))
+            new = UntiedEmbedding(table).requires_grad_(table.requires_grad)
+            _set(copied, path, made.setdefault(id(table), new))
         for path, (eps, shifted) in self.norms.items():
             old: Any = copied.get_submodule(path)
             shift = old.weight.detach().clone() if shifted else None
@@ -137,38 +125,53 @@ def find_folding(
     """How the model folds, and the folded model. claimed: the model's symmetry, proved or not, if known."""
     check_model(model)
     given = Example.of(example, kwargs)
-    original, model = model, _with_norms_of_torch(model)
-    known = claimed if model is original else None
-    symmetry = known or Symmetry(export(model, given.args, given.kwargs))
-    traced = symmetry.traced
-    norms = [n for node in traced.graph.nodes if (n := _norm(node, traced.weights, model)) is not None]
+    plain = with_norms = _with_norms_of_torch(model)
+    symmetry = claimed if claimed is not None and plain is model else _symmetry(plain, given)
+    untied = _tied_tables(plain, symmetry.traced)
+    if untied:
+        plain = Folding(untied=untied).rebuild(plain)
+        symmetry = _symmetry(plain, given)
+    norms = find_gained_norms(symmetry, plain)
     streams = [a for a in symmetry.axes if any(m.param == n.gain for n in norms for m in a.members)]
     if not norms or not streams:
         raise Unsupported("the model has no norm with a gain that only weights read", so="nothing to fold")
-    named = named_tensors(model)
-    state = {name: t.detach().to(torch.float64) for name, t in named.items() if t.is_floating_point()}
-    untied = _tied(traced, norms, model)
-    tables = {f"{path}.weight": f"{path}.table" for path in untied}
-    state |= {table: state[weight] for weight, table in tables.items()}
-    shifted = {n.path: bool(n.shift) and not all(n.biases) for n in norms}
-    for axis in streams:
-        _centre(axis, [n for n in norms if any(m.param == n.gain for m in axis.members)], state, tables)
-    for norm in norms:
-        _fold_norm(norm, state, shifted[norm.path])
-    read = {id(named[name]): name for name in traced.weights.values() if name in named}
-    for name, tensor in named.items():  # a tied weight has several names, and the graph knows one of them
-        if name in state and id(tensor) in read:
-            state[name] = state[read[id(tensor)]]
+    shifted = {n.path: bool(n.shift) and not all(r.bias for r in n.readers) for n in norms}
     folding = Folding({n.path: (n.eps, shifted[n.path]) for n in norms}, untied)
-    folded = folding.rebuild(model)
+    folded = folding.rebuild(with_norms)
+    state = _folded_state(plain, symmetry, streams, norms, shifted)
     with torch.no_grad():
         for name, tensor in named_tensors(folded).items():
             if name in state:
                 tensor.copy_(state[name])
-    _prove(model, folded, given, state)
-    if model is not original:  # norms written op by op often round to float32 inside
-        _prove(original, folded, given, state, 1e-5)
+    _prove(plain, folded, given, state)
+    if with_norms is not model:
+        _prove(model, folded, given, state, 1e-5)  # norms written op by op often round to float32 inside
     return folding, folded
+
+
+def _symmetry(model: nn.Module, given: Example) -> Symmetry:
+    return Symmetry(export(model, given.args, given.kwargs))
+
+
+def _folded_state(
+    plain: nn.Module,
+    symmetry: Symmetry,
+    streams: list[Axis],
+    norms: list[GainedNorm],
+    shifted: Mapping[str, bool],
+) -> dict[str, Tensor]:
+    """The weights of the folded model in float64, by all their names."""
+    named = named_tensors(plain)
+    state = {name: t.detach().to(torch.float64) for name, t in named.items() if t.is_floating_point()}
+    for axis in streams:
+        _centre(axis, [n for n in norms if any(m.param == n.gain for m in axis.members)], state)
+    for norm in norms:
+        _fold_norm(norm, state, shifted[norm.path])
+    read = {id(named[name]): name for name in symmetry.traced.weights.values() if name in named}
+    for name, tensor in named.items():  # a tied weight has several names, and the graph knows one of them
+        if name in state and id(tensor) in read:
+            state[name] = state[read[id(tensor)]]
+    return state
 
 
 def _with_norms_of_torch(model: nn.Module) -> nn.Module:
@@ -202,72 +205,33 @@ def _as_rms_norm(module: Any) -> nn.RMSNorm | None:
     return None
 
 
-def _norm(node: fx.Node, names: Mapping[str, str], model: nn.Module) -> GainedNorm | None:
-    """A norm that only weights read, each of them only here."""
-    centres = facts(node).centres
-    if centres is None or len(node.args) < 3 or not isinstance(node.args[2], fx.Node):
-        return None
-    gain = names.get(node.args[2].name, "")
-    path = gain.rpartition(".")[0]
-    known = isinstance(model.get_submodule(path), (nn.LayerNorm, nn.RMSNorm))
-    if not gain or not known or node.args[2].meta["val"].dim() != 1:
-        return None
-    bias = node.args[3] if centres and len(node.args) > 3 else None
-    shift = names.get(bias.name, "") if isinstance(bias, fx.Node) else ""
-    module: Any = model.get_submodule(path)
-    eps = torch.finfo(torch.float32).eps if module.eps is None else float(module.eps)
-    readers, biases, dims, stack = [], [], [], list(node.users)
-    while stack:
-        user = stack.pop()
-        if carries(user):
-            stack += list(user.users)
-            continue
-        at_weight, at_bias, dim = facts(user).product or (None, None, 0)
-        weight = None if at_weight is None else user.args[at_weight]
-        name, uses = "", list[fx.Node]()
-        if isinstance(weight, fx.Node) and weight.meta["val"].dim() == 2:
-            name = names.get(weight.name, "")
-            uses = [u for u in weight.users if not facts(u).looks_up]
-        if not name or len(uses) != 1:
-            return None
-        own = user.args[at_bias] if at_bias is not None and len(user.args) > at_bias else None
-        readers.append(name)
-        dims.append(dim % 2)
-        biases.append(names.get(own.name, "") if isinstance(own, fx.Node) and len(own.users) == 1 else "")
-    if not readers:
-        return None
-    return GainedNorm(path, gain, shift, eps, centres, tuple(readers), tuple(biases), tuple(dims))
+def _tied_tables(model: nn.Module, traced: Traced) -> tuple[str, ...]:
+    """Embeddings whose table is looked up and read as a matrix too."""
+    uses: dict[str, set[bool]] = {}  # a tied weight may stand in the graph under several names
+    for node in traced.graph.nodes:
+        name = traced.weights.get(node.name, "")
+        uses.setdefault(name, set()).update(facts(user).looks_up for user in node.users)
+    named = named_tensors(model)
+    tied = {id(named[name]) for name, found in uses.items() if name in named and len(found) == 2}
+    modules = model.named_modules(remove_duplicate=False)
+    return tuple(path for path, m in modules if type(m) is nn.Embedding and id(m.weight) in tied)
 
 
-def _tied(traced: Any, norms: list[GainedNorm], model: nn.Module) -> tuple[str, ...]:
-    """Embeddings whose table a norm's reader shares."""
-    readers = {name for n in norms for name in n.readers}
-    found = []
-    for name in readers:
-        path = name.rpartition(".")[0]
-        if isinstance(model.get_submodule(path), nn.Embedding):
-            found.append(path)
-    return tuple(sorted(found))
-
-
-def _centre(axis: Axis, norms: list[GainedNorm], state: dict[str, Tensor], tables: Mapping[str, str]) -> None:
+def _centre(axis: Axis, norms: list[GainedNorm], state: dict[str, Tensor]) -> None:
     """M W for everything that writes to the stream of norms that subtract the mean."""
     if not any(n.centres for n in norms):
         return
-    behind = {name for n in norms for name in n.readers}
+    behind = {reader.weight for n in norms for reader in n.readers}
     own = {name for n in norms for name in (n.gain, n.shift)}
     for member in axis.members:
         name = member.param
-        if name in own:
+        if name in own or name in behind:
             continue
-        if member.role == "in" and name not in behind:
+        if member.role == "in":
             raise Unsupported(
                 f"{name} reads the stream without a norm before it",
                 so="its mean counts, and cannot be taken out of the stream",
             )
-        if name in behind and name not in tables:
-            continue
-        name = tables.get(name, name)
         state[name] = state[name] - state[name].mean(member.dim, keepdim=True)
 
 
@@ -278,10 +242,14 @@ def _fold_norm(norm: GainedNorm, state: dict[str, Tensor], shifted: bool) -> Non
             raise Unsupported(f"{norm.gain} is zero for a channel whose shift is read without a bias")
         assert shift is not None
         state[f"{norm.path}.shift"] = shift / gain
-    for reader, bias, dim in zip(norm.readers, norm.biases, norm.dims, strict=True):
+    for reader in norm.readers:
+        weight = state[reader.weight].movedim(reader.dim, -1)
+        channel = torch.from_numpy(reader.channel).to(gain.device)
+        here = channel >= 0
         if shift is not None and not shifted:
-            state[bias] = state[bias] + torch.tensordot(state[reader], shift, ([dim], [0]))
-        state[reader] = state[reader] * (gain if dim else gain[:, None])
+            state[reader.bias] = state[reader.bias] + weight @ torch.where(here, shift[channel], 0.0)
+        weight = weight * torch.where(here, gain[channel], 1.0)
+        state[reader.weight] = weight.movedim(-1, reader.dim)
 
 
 def _prove(

@@ -17,6 +17,7 @@ from intertwine.graph.export import eval_copy
 from intertwine.merging.contractions import Call, Contraction, Watch, calls, real_rows, storage
 
 NARROW = 256  # columns below which one product is faster than three
+BLOCK = 4096  # rows that are multiplied at a time
 
 
 @dataclass(eq=False)
@@ -81,12 +82,15 @@ class Grams:
 def _sums(rows: Tensor) -> tuple[Tensor, Tensor]:
     """sum x and sum x x^T; what varies is multiplied without its mean, which would drown it in rounding."""
     middle = rows.mean(0)
-    centred = rows - middle
-    parts = (_gram(centred), centred.sum(0), middle)  # summing in float64 takes far longer
-    varying, rest, middle = (t.to("cpu", torch.float64) for t in parts)
-    first = len(rows) * middle + rest
-    cross = torch.outer(first, middle)
-    return first, varying + cross + cross.T - len(rows) * torch.outer(middle, middle)
+    width, known = rows.shape[1], middle.to("cpu", torch.float64)
+    rest, varying = torch.zeros_like(known), torch.zeros(width, width, dtype=torch.float64)
+    for part in rows.split(BLOCK):  # single products in float64 would take far longer; their sums do not
+        centred = part - middle
+        rest += centred.sum(0).to("cpu", torch.float64)
+        varying += _gram(centred).to("cpu", torch.float64)
+    first = len(rows) * known + rest
+    cross = torch.outer(first, known)
+    return first, varying + cross + cross.T - len(rows) * torch.outer(known, known)
 
 
 def _gram(rows: Tensor) -> Tensor:

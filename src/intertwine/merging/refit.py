@@ -178,7 +178,7 @@ def refit(
         bias = state.get(c.bias) if c.bias else None
         change = solve(c.inputs, mapped - output, kept, bias is not None)
         c.matrix += change[: c.matrix.shape[0]]
-        c.output += c.inputs @ change[: c.matrix.shape[0]]
+        c.output.addmm_(c.inputs, change[: c.matrix.shape[0]])
         fitted.add(c.weight)
         if bias is not None:
             bias.add_(change[-1])
