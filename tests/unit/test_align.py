@@ -187,6 +187,8 @@ def test_errors() -> None:
         align(model, wide, symmetry)
     with pytest.raises(InputError, match="needs data"):
         align(model, model, symmetry, by="activations")
+    with pytest.raises(InputError, match="does not run"):  # on numbers of another precision
+        align(model, model, symmetry, by="activations", data=x.half())
     with pytest.raises(InputError, match="other weights"):
         interpolation_curve([model, wide], (x, torch.zeros(4, dtype=torch.long)))
     with pytest.raises(DataError, match="no labels"):

@@ -66,7 +66,12 @@ def test_stages_of_transformers_fold_and_learn(tmp_path, monkeypatch):
     data = load_data(f"text:{tmp_path / 'text.txt'}", context=8, limit=20)
     found = interpolate([a, b], data, train_data=ids, stages=True, points=3, fold=True, by="loss")
     assert [curve.label for curve in found.curves] == ["none", "aligned", "repair", "least-squares"]
-    for wrong in ({"fold": True}, {"by": "loss"}, {"stages": True, "by": "both"}):
+    for wrong in (
+        {"fold": True},
+        {"by": "loss"},
+        {"stages": True, "by": "both"},
+        {"stages": True, "inputs": {}},
+    ):
         with pytest.raises(InputError):
             interpolate([a, b], data, points=2, **wrong)
 

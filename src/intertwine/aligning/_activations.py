@@ -22,7 +22,7 @@ from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.data.evaluation import like_inputs
 from intertwine.errors import DataError
 from intertwine.graph.export import export
-from intertwine.graph.record import Recorder
+from intertwine.graph.record import Recorder, key_of
 from intertwine.orbit.units import Forest, Unit
 from intertwine.rules import facts
 from intertwine.symmetry import Symmetry
@@ -156,11 +156,10 @@ def pairwise(
     held = min((shape[0] if shape else 0 for shape in own.example.shapes), default=0)
     for batch, _ in Batches(data, limit=limit, device=device):
         args, kwargs = arguments(batch)
-        key = tuple(tuple(leaf.shape[1:]) for leaf in (*args, *kwargs.values()))
+        key = key_of([*args, *kwargs.values()])
         if key not in graphs:
             # The symmetry's own graph is often one of a single row: batches would go through it in crumbs.
-            whole = CRUMBS * held >= count_rows(batch)
-            same = whole and key == tuple(shape[1:] for shape in own.example.shapes)
+            same = key == key_of(own.example.leaves) and CRUMBS * held >= count_rows(batch)
             traced = own if same else export(models[0], args, kwargs)
             graphs[key] = [Recorder(traced, model) for model in models]
         recorded = [recorder(args, kwargs, wanted)[0] for recorder in graphs[key]]

@@ -21,7 +21,7 @@ from intertwine.combining._lockstep import cut
 from intertwine.data.batches import arguments
 from intertwine.errors import Unsupported
 from intertwine.graph.example import Example
-from intertwine.graph.export import eval_copy, named_tensors
+from intertwine.graph.export import assert_runs, eval_copy, named_tensors
 from intertwine.merging.folding import Folding, find_folding
 from intertwine.symmetry import Symmetry
 from intertwine.symmetry.tracing import proved
@@ -40,6 +40,8 @@ class Folded:
         self, models: Sequence[nn.Module], inputs: Any, fold: bool | None, call: tuple[Any, Any] | None = None
     ) -> None:
         self.models, (args, kwargs) = list(models), call or arguments(cut(inputs, 2))
+        if call is not None:  # the inputs are known to fit, a call of the caller's is not
+            assert_runs(models[0], args, kwargs)
         self.example = Example.of(args, kwargs)
         self.folding: Folding | None = None
         self.claimed = Symmetry(batch_graph(models[0], inputs))

@@ -21,7 +21,7 @@ from intertwine.data.batches import Batches, arguments, count_rows, joined
 from intertwine.errors import DataError, ModelError, NotFound
 from intertwine.graph.alike import same_program
 from intertwine.graph.export import export
-from intertwine.graph.record import Recorder
+from intertwine.graph.record import Recorder, key_of
 from intertwine.symmetry import Symmetry
 from intertwine.symmetry.values import GraphValue
 
@@ -88,7 +88,7 @@ class Runner:
         self._graphs: dict[tuple[Any, ...], tuple[Symmetry, Recorder]] = {}
         if symmetry is not None:
             recorder = Recorder(symmetry.traced, model)
-            self._graphs[_key([n.meta["val"] for n in recorder.inputs])] = symmetry, recorder
+            self._graphs[key_of([n.meta["val"] for n in recorder.inputs])] = symmetry, recorder
 
     @property
     def device(self) -> torch.device | None:
@@ -119,7 +119,7 @@ class Runner:
 
     def _graph(self, inputs: Any) -> tuple[Symmetry, Recorder]:
         args, kwargs = arguments(inputs)
-        key = _key([*args, *kwargs.values()])
+        key = key_of([*args, *kwargs.values()])
         if key not in self._graphs:
             if count_rows(inputs) == 1:  # with one row, what belongs to different inputs cannot be seen
                 args, kwargs = tree_map(lambda x: torch.cat([x, x]), (args, kwargs))
@@ -127,11 +127,6 @@ class Runner:
             symmetry = Symmetry(export(self.model, args, kwargs)) if like is None else like._graph(inputs)[0]
             self._graphs[key] = symmetry, Recorder(symmetry.traced, self.model)
         return self._graphs[key]
-
-
-def _key(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """What a graph depends on: everything about the inputs but their number."""
-    return tuple((tuple(x.shape[1:]), x.dtype) if isinstance(x, Tensor) else x for x in leaves)
 
 
 @checked

@@ -81,6 +81,11 @@ class _Keeper(fx.Interpreter):
         return result
 
 
+def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """What a graph depends on: everything about the inputs but their number."""
+    return tuple((tuple(x.shape[1:]), x.dtype) if isinstance(x, Tensor) else x for x in leaves)
+
+
 def rows_of(leaves: Sequence[Any]) -> int:
     """The number of inputs in flattened arguments: the first size of the first tensor."""
     return next((int(x.shape[0]) for x in leaves if isinstance(x, Tensor) and x.ndim), 0)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from intertwine.checks import checked
-from intertwine.errors import InputError
+from intertwine.errors import InputError, WrongKind
 from intertwine.training.data import Splits, load_splits
 from intertwine.training.journal import Listener
 from intertwine.training.loop import SAVE_SECONDS, Run, run_loop
@@ -52,7 +52,7 @@ def train(
     recipe = read_recipe(recipe) if isinstance(recipe, str) else recipe
     for given, kind in ((recipe, Recipe), (data, Splits | str), (model, nn.Module | str)):
         if not isinstance(given, kind):
-            raise TypeError(f"the argument {given!r:.60} of train is neither a name nor a {kind}")
+            raise WrongKind(f"the argument {given!r:.60} of train is neither a name nor a {kind}")
     with _threads(threads):
         if isinstance(data, str):
             data = _splits(data, train_data, recipe, train_limit, normalize, size, memory)

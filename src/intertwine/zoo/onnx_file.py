@@ -101,13 +101,13 @@ class OnnxModule(nn.Module):
         measured = {n for step in self.steps for n in step.inputs_at(STATISTICS)}
         self.places |= {name: _store(self, name, a, name in measured) for name, a in weights.items()}
         unknown = sorted({step.operator for step in self.steps} - {*OPERATORS, *_OF_SIZES})
-        unknown = [name for name in unknown if not self._only_numbers(name)]
+        unknown = [name for name in unknown if not (of_sizes(name) and self._only_numbers(name))]
         if unknown:
             raise Unsupported(f"it holds operators that are not known here: {', '.join(unknown)}", do=_DO)
 
     def _only_numbers(self, operator: str) -> bool:
         """Whether all nodes of this operator have inputs that sizes alone decide."""
-        known, ours = set(self.known), of_sizes(operator)
+        known, ours = set(self.known), True
         for step in self.steps:
             if step.operator in _OF_SIZES or all(name in known for name in step.node.input if name):
                 known |= set(step.node.output)
