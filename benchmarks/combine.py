@@ -89,6 +89,7 @@ TEXT: dict[str, Make] = {
 UNFOLDED: dict[str, Make] = {
     "plain": made(how="average", align="none"),
     "git-re-basin": rebasin,
+    "repair": made(how="average", repair="rescale"),
     "activations": made(how="average"),
     "combine": made(),
     "loss": made(how="average", align="loss"),
@@ -265,7 +266,9 @@ def trunk(args: argparse.Namespace) -> Iterator[Work]:
     networks = {files[0]: ten, f"{files[1]} as {PRESET}": lambda: renormalised(hundred())}
     ways: dict[str, Make] = {
         "zip": made(how="zip", target_params=0.6),
-        "learned": made(how="zip", target_params=0.6, epochs=EPOCHS, augment=True),
+        "learned": made(
+            how="zip", target_params=0.6, epochs=EPOCHS, learning_rate=RATE, augment=True, hidden=HIDDEN
+        ),
     }
     yield Work("trunk", networks, torch.cat([x[:half] for x in train]), list(test), ways)
 

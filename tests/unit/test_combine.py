@@ -24,6 +24,7 @@ from intertwine.combining._together import placement
 from intertwine.data import load_data
 from intertwine.errors import DataError, InputError
 from intertwine.graph.export import export
+from intertwine.graph.record import Recorder
 from intertwine.orbit import Pairing
 
 
@@ -297,6 +298,25 @@ def test_hidden_values_that_are_learned_come_nearer_to_the_mean():
     learned = distilled(a, taught, X, epochs=6, learning_rate=3e-2, augment=True, hidden=(10.0, inside))
     with torch.no_grad():
         assert inside.beside(learned)(X)[0] < 0.8 * off
+
+
+def test_a_graph_says_whether_it_holds_its_number_of_rows():
+    """Then fewer rows go through it as they are; else they are filled up, and what comes out is the same."""
+
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(12, 2)
+
+        def forward(self, x):
+            return self.head(x.reshape(len(x), 12))
+
+    for model, rows, loose in ((trained_look(0), X[:20], True), (Flat(), torch.randn(20, 3, 2, 2), False)):
+        traced = export(model, (rows,))
+        assert Recorder(traced, model).runs_on(2) is loose
+        for kind in {False, loose}:
+            _, found = Recorder(traced, model, loose=kind)((rows[:7],), None, ())
+            assert torch.allclose(found, model(rows[:7]), atol=1e-5)
 
 
 def test_hidden_values_of_an_element_of_the_orbit_are_those_of_the_mean():

@@ -29,7 +29,6 @@ from intertwine.symmetry import Symmetry
 from intertwine.symmetry.action import FactorAction, ValueAction
 
 Tables = dict[int, np.ndarray]
-CRUMBS = 8  # pieces that a batch may go through a graph in before one of its own size is made
 PIXELS = 100  # of an input, drawn at random: more say the same
 
 
@@ -159,7 +158,7 @@ def pairwise(
         key = key_of([*args, *kwargs.values()])
         if key not in graphs:
             # The symmetry's own graph is often one of a single row: batches would go through it in crumbs.
-            same = key == key_of(own.example.leaves) and CRUMBS * held >= count_rows(batch)
+            same = key == key_of(own.example.leaves) and 4 * held >= count_rows(batch)
             traced = own if same else export(models[0], args, kwargs)
             graphs[key] = [Recorder(traced, model) for model in models]
         recorded = [recorder(args, kwargs, wanted)[0] for recorder in graphs[key]]

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from intertwine import numbers
-from intertwine.cli.combine_options import add_learning
+from intertwine.cli.combine_options import add_learning, add_zip
 from intertwine.errors import InputError
 from intertwine.terminal import types
 from intertwine.terminal.arguments import add_data_arguments, add_several_arguments
@@ -44,13 +44,7 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
     flag(parser, "--flip", "mirror images of the training images serve as inputs too")
     value(parser, "--steps", types.most(1_000_000), "N", "of --align loss (default: 300)", default=300)
     flag(parser, "--permute", "with --align loss: channels may change places too")
-    choice(parser, "--heads", ("one", "each"),
-        "of zip: one output for all, or each keeps its own (default: one if alike)")  # fmt: skip
-    value(parser, "--head-data", types.data_spec, "DATA",
-        "what the second, third ... network's outputs are measured on, with --heads each", default=[],
-        action="append")  # fmt: skip
-    value(parser, "--target-params", types.fraction, "P",
-        "of zip: share of all networks' parameters together (default: widths of the first)")  # fmt: skip
+    add_zip(parser)
     flag(parser, "--calibrate", "one factor for the class scores, so that the result is as sure as it may be")
     either(parser, "--fold", "make the stream of pre-norm networks free to rotate (default: where it can be)")
     add_learning(parser.add_argument_group("learning"))

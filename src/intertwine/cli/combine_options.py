@@ -1,9 +1,20 @@
-"""How the combined network learns, of `intertwine combine`."""
+"""How networks are zipped, and how the combined one learns, of `intertwine combine`."""
 
 from __future__ import annotations
 
 from intertwine.terminal import types
-from intertwine.terminal.declare import Options, flag, value
+from intertwine.terminal.declare import Options, choice, flag, value
+
+
+def add_zip(parser: Options) -> None:
+    """Networks side by side."""
+    choice(parser, "--heads", ("one", "each"),
+        "of zip: one output for all, or each keeps its own (default: one if alike)")  # fmt: skip
+    value(parser, "--head-data", types.data_spec, "DATA",
+        "what the second, third ... network's outputs are measured on, with --heads each", default=[],
+        action="append")  # fmt: skip
+    value(parser, "--target-params", types.fraction, "P",
+        "of zip: share of all networks' parameters together (default: widths of the first)")  # fmt: skip
 
 
 def add_learning(parser: Options) -> None:

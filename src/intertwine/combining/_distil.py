@@ -107,7 +107,7 @@ def distilled(
     count, size = count_rows(inputs), VARIED if augment else BATCH
     share, compared = 0.0, None
     if hidden is not None:
-        share, size, compared = hidden[0], hidden[1].rows, hidden[1].beside(student)
+        share, compared = hidden[0], hidden[1].beside(student)
 
     def varied(chosen: Tensor) -> Any:
         batch = take(inputs, chosen)

@@ -47,8 +47,7 @@ class HiddenValue:
 
 
 class HiddenValues:
-    """at: the values by their names. rows: how many inputs the graph takes at once. narrow: the student has
-    some of the networks' channels."""
+    """at: the values by their names. narrow: the student has some of the networks' channels."""
 
     def __init__(
         self,
@@ -58,8 +57,8 @@ class HiddenValues:
         narrow: Narrow | None = None,
     ) -> None:
         self.shares, self.own = shares, narrow.traced if narrow is not None else traced
-        self.ends = [Recorder(traced, model) for model in models]
-        self.rows = self.ends[0].batch
+        self.loose = Recorder(traced, models[0]).runs_on(2)
+        self.ends = [Recorder(traced, model, loose=self.loose) for model in models]
         self.at, known = dict[str, HiddenValue](), dict[fx.Node, None]()
         outputs = set(traced.graph.output_node().all_input_nodes)
         names = {a: b.name for a, b in zip(traced.graph.nodes, self.own.graph.nodes, strict=True)}
@@ -79,7 +78,7 @@ class HiddenValues:
     def beside(self, student: nn.Module) -> Compared:
         """Of a batch: how far the student's values are off, its scores, and the networks' mean scores.
         Gradients reach the student's weights."""
-        return partial(self._apart, Recorder(self.own, student, live=True))
+        return partial(self._apart, Recorder(self.own, student, live=True, loose=self.loose))
 
     def _apart(self, student: Recorder, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
         call = arguments(batch)

@@ -19,7 +19,7 @@ from intertwine.graph.export import Traced, named_tensors
 from intertwine.orbit.same_graph import assert_same_ops
 
 Leaves = list[Any]
-ROWS = 50  # inputs of a batch, on which the network is exported once: layers are solved for and learned on it
+ROWS = 125  # inputs of a batch: what one op holds beside the cached values
 
 
 def whole_batches(inputs: Any, rows: int = ROWS) -> list[Leaves]:
@@ -111,7 +111,7 @@ class Lockstep:
             def at(n: fx.Node, k: int = k) -> Any:
                 return self.env[program.theirs[n]][net][k]
 
-            out.append(own.target(*fx.node.map_arg(own.args, at), **fx.node.map_arg(own.kwargs, at)))  # type: ignore[operator]
+            out.append(own.target(*fx.node.map_arg(own.args, at), **fx.node.map_arg(own.kwargs, at)))
         return out
 
     def _placeholder(self, node: fx.Node, net: int) -> list[Any]:

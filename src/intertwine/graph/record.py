@@ -18,10 +18,11 @@ from intertwine.graph.export import Traced, named_tensors
 
 
 class Recorder:
-    """The graph of `traced` with the weights of one model; live: gradients reach them."""
+    """The graph of `traced` with the weights of one model; live: gradients reach them. loose: the graph runs
+    on any number of rows (`runs_on`)."""
 
-    def __init__(self, traced: Traced, model: nn.Module, *, live: bool = False) -> None:
-        self.traced, self.live = traced, live
+    def __init__(self, traced: Traced, model: nn.Module, *, live: bool = False, loose: bool = False) -> None:
+        self.traced, self.live, self.loose = traced, live, loose
         state = named_tensors(model)
         named = traced.weights.items()
         self.fixed: dict[str, Tensor] = {n: state[w] if live else state[w].detach() for n, w in named}
@@ -35,7 +36,7 @@ class Recorder:
         """The values of the wanted nodes and the model's (first) output."""
         leaves = tree_flatten((tuple(args), self._in_order(kwargs or {})))[0]
         rows = rows_of(leaves)
-        if rows == self.batch:
+        if rows == self.batch or self.loose:
             return self._run(leaves, wanted)
         parts = []
         for start in range(0, rows, self.batch):
@@ -46,6 +47,20 @@ class Recorder:
             parts.append(({n: v[: len(index)] for n, v in found.items()}, output[: len(index)]))
         values = {name: torch.cat([found[name] for found, _ in parts]) for name in wanted}
         return values, torch.cat([output for _, output in parts])
+
+    @torch.no_grad()
+    def runs_on(self, rows: int) -> bool:
+        """Whether the graph makes of so many rows alone what it makes of them among others: then no op of it
+        holds the number of rows that it was made for."""
+        example = self.traced.example
+        given = tree_flatten((tuple(example.args), dict(example.kwargs)))[0]
+        few = [x[:rows] if _has_rows(x, self.batch) else x for x in given]
+        try:
+            alone = self._run(few, ())[1]
+        except RuntimeError:
+            return False
+        among = self._run(given, ())[1][:rows]
+        return alone.shape == among.shape and torch.allclose(alone, among, rtol=1e-3, atol=1e-4)
 
     def _in_order(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Named arguments as the graph takes them, whose inputs have places: masks and tokens look alike."""
