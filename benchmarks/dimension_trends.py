@@ -5,8 +5,9 @@
 Random ReLU nets (normal weights of variance 2 / inputs, normal biases of variance 0.01) of one width: in how
 many of them do rank and orbit add up to the parameters, so that no symmetry is hidden? Grigsby, Lindsey and
 Rolnick (Hidden symmetries of ReLU networks, 2023): the share falls with depth, and rises with width and with
-the dimension of the input. Then one net on digits (pixels averaged to 4 x 4), as it is trained: on random
-inputs and on the digits themselves. What is in the JSON already is not measured again.
+the dimension of the input. Their nets are as wide as their inputs; here width also grows on its own. Then one
+net on digits (pixels averaged to 4 x 4), as it is trained: on random inputs and on the digits themselves.
+What is in the JSON already is not measured again.
 """
 
 from __future__ import annotations
@@ -136,6 +137,8 @@ def main() -> None:
     known = json.loads(args.out.read_text()) if args.out.exists() else {"trends": {}}
     shapes = [(4, width, depth) for width in WIDTHS for depth in DEPTHS]
     shapes += [(inputs, 4, depth) for inputs in INPUTS for depth in DEPTHS]
+    # As published: both grow.
+    shapes += [(width, width, depth) for depth in (2, 3) for width in (*WIDTHS, 12)]
     for inputs, width, depth in dict.fromkeys(shapes):
         name = f"{inputs} inputs, width {width}, depth {depth}"
         if known["trends"].get(name, {}).get("nets") != args.nets:

@@ -93,11 +93,18 @@ class Refused(Exception):
 def loaded(
     spec: str, shape: str | None, seed: int = 0, statistics: bool = True
 ) -> tuple[nn.Module, Any, dict[str, Any]]:
-    """A model in float64 without constant weights (and statistics), and its example."""
+    """A model in float64 without constant weights (and statistics), and its example.
+
+    Where it does not take images of the given shape, those of its own size.
+    """
     from intertwine.symmetry.prove import make_generic
     from intertwine.zoo import resolve
 
     source = resolve(spec, input=shape, seed=seed)
+    try:
+        ran(source.model.eval(), source.example, source.kwargs or {})
+    except Exception:
+        source = resolve(spec, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     model = source.model.eval()
     with torch.no_grad():

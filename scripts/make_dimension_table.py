@@ -1,4 +1,4 @@
-"""Write what `benchmarks/dimension_nets.py` measured into docs/dimension.md.
+"""Write what `benchmarks/dimension_nets.py` and `dimension_checkpoints.py` measured into docs/dimension.md.
 
 python scripts/make_dimension_table.py            # rewrite the table
 python scripts/make_dimension_table.py --check    # exit 1 if it is out of date
@@ -15,6 +15,8 @@ from marked import DOCS, mark, parser, put, rewrite
 
 PAGE, MEASURED = DOCS / "dimension.md", DOCS / "measured" / "dimension-nets.json"
 START = mark("make_dimension_table")
+CHECKPOINTS = DOCS / "measured" / "dimension-checkpoints.json"
+REAL = mark("make_dimension_table", "checkpoints")
 MISSED = ("channel", "axis", "open")
 VERDICTS = ("complete", "explained", "open", "unsure")
 
@@ -41,9 +43,24 @@ def table(measured: dict[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
+def checkpoints(measured: dict[str, Any]) -> str:
+    """One axis of each checkpoint, trained and as it was drawn."""
+    lines = ["| checkpoint | axis | channels | numbers | orbit | rank | verdict | directions |"]
+    lines += ["|---" * 8 + "|"]
+    for name, found in measured.items():
+        for kind in ("trained", "drawn"):
+            if row := found.get(kind):
+                named = ", ".join(f"{count:,} `{what}`" for what, count in row["directions"]) or "-"
+                cells = (row["channels"], row["parameters"], row["orbit"], row["rank"])
+                numbers = " | ".join(f"{cell:,}" for cell in cells)
+                lines.append(f"| {name}, {kind} | {found['axis']} | {numbers} | {row['verdict']} | {named} |")
+    return "\n".join([*lines, ""])
+
+
 def render(page: str) -> str:
-    """The page with a fresh table."""
-    return put(page, START, table(json.loads(MEASURED.read_text(encoding="utf-8"))))
+    """The page with fresh tables."""
+    page = put(page, START, table(json.loads(MEASURED.read_text(encoding="utf-8"))))
+    return put(page, REAL, checkpoints(json.loads(CHECKPOINTS.read_text(encoding="utf-8"))))
 
 
 if __name__ == "__main__":

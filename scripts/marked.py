@@ -11,9 +11,9 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 END = "<!-- end of table -->"
 
 
-def mark(script: str) -> str:
-    """What stands above the table that a script makes."""
-    return f"<!-- table: made by scripts/{script}.py -->"
+def mark(script: str, what: str = "table") -> str:
+    """What stands above the table that a script makes; what: its name, if the script makes several."""
+    return f"<!-- {what}: made by scripts/{script}.py -->"
 
 
 def put(page: str, start: str, table: str) -> str:
