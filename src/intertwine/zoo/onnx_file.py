@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from intertwine.errors import MissingExtra, ModelError, Unsupported
 from intertwine.reading import check_memory, existing_file
 from intertwine.text import first_line, quoted
-from intertwine.zoo.onnx_ops import DTYPES, NUMBERS, OPERATORS, STATISTICS
+from intertwine.zoo.onnx_ops import NUMBERS, OPERATORS, STATISTICS
+from intertwine.zoo.onnx_values import DTYPES
 
 BATCH = 2
 OPSET = 18  # which the operators are written for
