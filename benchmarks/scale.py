@@ -2,19 +2,20 @@
 
     python benchmarks/scale.py [--billions 0.01 0.1 1.1] [--out docs/measured/scale.json]
 
-Each size runs in a process of its own, so that its peak is its own; sizes that OUT holds already are not run
-again. The model is first written to a temporary folder as save_pretrained does, and everything after that
-starts from the folder, as a user would: `hf:DIR`, trace with its proof, verify, act, align (the moved model
-back onto the first: bf16 rounds it, so the distance is that of rounding), merge to 80 % by `magnitude` (the
-covariances of the default method are for widths up to about 4,096), saved in shards and loaded again. What 7
-billion would take is extrapolated from the two largest (`scripts/make_scale_table.py`).
+Each size runs in a process of its own, and the peak of each step is its own, with all that it was given (on
+Linux: the kernel forgets the peak before it); sizes that OUT holds already are not run again. The model is
+first written to a temporary folder as save_pretrained does, and everything after that starts from the folder,
+as a user would: `hf:DIR`, trace with its proof, verify, act, merge to 80 % by `magnitude` (the covariances of
+the default method are for widths up to about 4,096), saved in shards and loaded again, align (the moved model
+back onto the first: bf16 rounds it, so the distance is that of rounding). What 7 billion would take is
+extrapolated from the two largest (`scripts/make_scale_table.py`).
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -33,8 +34,15 @@ OUT = Path(__file__).parent.parent / "docs" / "measured" / "scale.json"
 
 
 def peak() -> float:
-    """Gigabytes that this process has held at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    """Gigabytes that this process has held at most since `forget_peak`."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1e6
+
+
+def forget_peak() -> None:
+    """The peak from here on."""
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def write(billions: float, folder: str) -> None:
@@ -63,6 +71,7 @@ def measure(billions: float, folder: str) -> None:
     row: dict[str, float] = {}
 
     def step(name: str, work: Callable[[], Any]) -> Any:
+        forget_peak()
         wall, used = time.perf_counter(), time.process_time()
         result = work()
         row[f"s {name}"], row[f"CPU s {name}"] = time.perf_counter() - wall, time.process_time() - used
@@ -79,13 +88,14 @@ def measure(billions: float, folder: str) -> None:
     report = step("verify", lambda: verify(source.model, example, symmetry=symmetry))
     row |= {"coverage": report.parameter_coverage, "control": report.control_error}
     moved = step("act", lambda: act(source.model, symmetry.sample(0)))
-    found = step("align", partial(align, source.model, moved, symmetry))
-    row |= {"distance before": found.distance_before, "distance after": found.distance_after}
-    del moved, found
     small = step("merge", lambda: merge(source.model, example, symmetry=symmetry, target_params=0.8,
                                         method="magnitude", uniform=True, multiple=8))  # fmt: skip
     row["share"] = small.parameters_after / small.parameters_before
-    step("save", lambda: save_model(small.model, source, f"{folder}-small", small.details()))
+    step("save", partial(save_model, small.model, source, f"{folder}-small", small.details()))
+    del small
+    found = step("align", partial(align, source.model, moved, symmetry))
+    row |= {"distance before": found.distance_before, "distance after": found.distance_after}
+    print(json.dumps(row), flush=True)
 
 
 def main() -> None:
@@ -101,7 +111,7 @@ def main() -> None:
         return
     rows = json.loads(args.out.read_text()) if args.out.exists() else {}
     for billions in args.billions:
-        if "CPU s save" in rows.get(str(billions), {}):
+        if "distance after" in rows.get(str(billions), {}):
             continue
         with tempfile.TemporaryDirectory() as place:
             for step in ("write", "measure"):

@@ -14,7 +14,7 @@ from marked import DOCS, mark, parser, put, rewrite
 
 PAGE, MEASURED = DOCS / "models.md", DOCS / "measured" / "scale.json"
 START = mark("make_scale_table")
-STEPS = ("load", "inspect", "verify", "act", "align", "merge", "save")
+STEPS = ("load", "inspect", "verify", "act", "merge", "save", "align")
 ASKED, LARGER = (0.01, 0.1, 1.1), 7.0
 
 
@@ -26,7 +26,7 @@ def table(rows: dict[str, Any]) -> str:
     lines += [_line(f"{row['billions']:.2g}", row, f"{row['error']:.0e}") for row in found]
     if len(found) > 1 and found[-1]["billions"] > 1:  # from less, 7 would be a guess
         lines.append(_line(f"{LARGER:g}, extrapolated", _extrapolated(*found[-2:]), ""))
-    missing = [f"{size:g}" for size in ASKED if f"CPU s {STEPS[-1]}" not in rows.get(str(size), {})]
+    missing = [f"{size:g}" for size in ASKED if "distance after" not in rows.get(str(size), {})]
     if missing:
         lines += ["", f"Not measured yet, or not to the end: {', '.join(missing)} billion parameters."]
     return "\n".join([*lines, ""])
@@ -39,10 +39,14 @@ def _line(name: str, row: dict[str, Any], error: str) -> str:
 
 
 def _extrapolated(small: dict[str, Any], large: dict[str, Any]) -> dict[str, Any]:
-    """Seconds and bytes on the line through two sizes."""
+    """Seconds and bytes on the line through two sizes, and no less than in proportion to the larger one.
+
+    Below some size whole copies are kept, which take more bytes and fewer seconds than the line says.
+    """
     share = (LARGER - small["billions"]) / (large["billions"] - small["billions"])
+    times = LARGER / large["billions"]
     both = [key for key in small if key in large and key.startswith(("CPU s", "GB "))]
-    return {key: small[key] + share * (large[key] - small[key]) for key in both}
+    return {key: max(small[key] + share * (large[key] - small[key]), times * large[key]) for key in both}
 
 
 def render(page: str) -> str:

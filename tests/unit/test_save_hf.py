@@ -21,7 +21,7 @@ from intertwine.merging.limits import Limits, layer_key
 from intertwine.merging.sequential import fitted
 from intertwine.vision_shim import import_transformers
 from intertwine.zoo import Source, reloaded, resolve
-from intertwine.zoo.saving import CODE, save_model
+from intertwine.zoo.saving import CODE, _auto_classes, save_model
 from repeats import ALL
 
 pytest.importorskip("transformers")
@@ -142,6 +142,37 @@ def test_widths_that_no_config_can_say(tmp_path: Path) -> None:
     with torch.no_grad():
         both = [m(*source.example)["logits"] for m in (small, again)]
     assert torch.allclose(*both, atol=1e-5)
+
+
+def test_a_ratio_of_a_config_says_widths_too() -> None:
+    """Hiera's mlp_ratio is a real number; Dinov2's must be whole, which its config says, not we."""
+    transformers = import_transformers()
+    sizes = {"embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "image_size": [32, 32]}
+    sizes |= {"patch_stride": [8, 8], "masked_unit_size": [2, 2], "query_stride": [1, 1]}
+    config = transformers.HieraConfig(num_query_pool=1, embed_dim_multiplier=1.0, mlp_ratio=4.0, **sizes)
+    plain = transformers.Dinov2Config(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, mlp_ratio=4)
+    found = []
+    for model in (transformers.HieraModel(config), transformers.Dinov2Model(plain)):
+        shapes = {n: tuple(p.shape) for n, p in model.named_parameters(remove_duplicate=False)}
+        for width in (47, 48):
+            narrow = {n: tuple(width if d == 64 else d for d in s) for n, s in shapes.items() if "mlp" in n}
+            found.append(narrowed_config(model, shapes | narrow))
+    assert [made and made.mlp_ratio for made in found] == [47 / 16, 3, None, 3]
+
+
+def test_the_auto_classes_of_any_head() -> None:
+    """A folder with code is loaded by the Auto class of its head, whichever that is."""
+    transformers = import_transformers()
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    heads = ("TokenClassification", "QuestionAnswering", "MaskedLM", "NextSentencePrediction")
+    for head in heads:
+        model = getattr(transformers, f"BertFor{head}")(transformers.BertConfig(vocab_size=9, **sizes))
+        assert _auto_classes(model) == [f"AutoModelFor{head}"]
+    plain = transformers.BertModel(transformers.BertConfig(vocab_size=9, **sizes))
+    assert "AutoModel" in _auto_classes(plain)
+    mpt = transformers.MptConfig(d_model=8, n_heads=2, n_layers=1, vocab_size=9)
+    several = _auto_classes(transformers.MptForCausalLM(mpt))
+    assert set(several) == {"AutoModelForCausalLM", "AutoModelForPreTraining"}
 
 
 def test_a_loaded_model_whose_weights_have_other_names_on_disk(tmp_path: Path) -> None:

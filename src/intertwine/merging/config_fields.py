@@ -1,7 +1,8 @@
 """Which number of a config sets which dimension of which weight: found by building with another number.
 
-Nothing is known about a family: every whole number of its config is doubled (or changed otherwise) in turn,
-the model is built on the device meta, which costs no memory, and what changed is governed by that number.
+Nothing is known about a family: every whole number of its config, and every ratio (`mlp_ratio`), is doubled
+(or changed otherwise) in turn, the model is built on the device meta, which costs no memory, and what changed
+is governed by that number.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,15 +23,19 @@ from intertwine.vision_shim import offline
 Path = tuple[str | int, ...]
 Shapes = dict[str, tuple[int, ...]]
 Dim = tuple[str, int]
+Number = int | float
+_SIZES, _RATIOS = ("inner", "dim", "size"), ("ratio", "factor", "mult", "expan")  # in names of fields
 
 
-def shapes_of(model_class: Any, config: Any) -> Shapes | None:
-    """The shapes of a model's parameters under a config; None if it cannot be built."""
+def shapes_of(
+    model_class: Any, config: Any, numbers: Mapping[Path, Number] = MappingProxyType({})
+) -> Shapes | None:
+    """The shapes of a model's parameters under a config with other numbers; None if it cannot be built."""
     try:
         with torch.device("meta"), warnings.catch_warnings(), offline(), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
-            built = model_class._from_config(copy.deepcopy(config))
-    except Exception:  # numbers that do not fit each other; each family complains in its own way
+            built = model_class._from_config(with_numbers(config, numbers))
+    except Exception:  # numbers that do not fit each other or their field; each family complains as it likes
         return None
     return {name: tuple(p.shape) for name, p in built.named_parameters(remove_duplicate=False)}
 
@@ -44,12 +50,11 @@ def governed(model: nn.Module, sizes: Iterable[int]) -> dict[Path, list[Dim]]:
         return {}
     found: dict[Path, list[Dim]] = {}
     for path, value in _numbers(config.to_dict()):
-        if value is not None and not any(size % value == 0 for size in wanted):
+        if isinstance(value, int) and not any(size % value == 0 for size in wanted):
             continue
         # what is not said (GPT-2's n_inner) may be said; a number that is there is made larger
-        tries = [2 * size for size in sorted(wanted)] if value is None else [2 * value, value + 1, value // 2]
-        for number in tries:
-            changed = shapes_of(model_class, with_numbers(config, {path: number}))
+        for number in _tries(value, wanted):
+            changed = shapes_of(model_class, config, {path: number})
             dims = _differing(base, changed) if changed is not None else []
             if value is None:
                 dims = [(n, d) for n, d in dims if 2 * base[n][d] == number]
@@ -58,6 +63,12 @@ def governed(model: nn.Module, sizes: Iterable[int]) -> dict[Path, list[Dim]]:
                 if value is not None:
                     break
     return found
+
+
+def _tries(value: Number | None, wanted: set[int]) -> list[Number]:
+    if value is None:
+        return [2 * size for size in sorted(wanted)]
+    return [2 * value, value / 2] if isinstance(value, float) else [2 * value, value + 1, value // 2]
 
 
 class ConfigNumbers:
@@ -100,7 +111,7 @@ def narrowed_config(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> 
     config: Any = copy.deepcopy(model.config)
     if not changed and target.keys() == base.keys():
         return config
-    numbers: dict[Path, int] = {}
+    numbers: dict[Path, Number] = {}
     fields = governed(model, {old for old, _ in changed.values()})
     wrong = len(changed) + len(base) - len(target)
     candidates = {
@@ -108,14 +119,14 @@ def narrowed_config(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> 
         for path, dims in fields.items()
         for dim in dims
         if dim in changed
-        for value in _values(_at(config.to_dict(), path), *changed[dim])
+        for value in _values(_at(config.to_dict(), path), *changed[dim], _is_ratio(path))
     }
     while wrong:
         scored = []
         for path, value in sorted(candidates, key=str):
             if numbers.get(path) == value:
                 continue
-            built = shapes_of(type(model), with_numbers(config, {**numbers, path: value}))
+            built = shapes_of(type(model), config, {**numbers, path: value})
             if built is not None and target.keys() <= built.keys() <= base.keys():
                 off = len(_differing(target, built)) + len(built) - len(target)
                 scored.append((off, path, value))
@@ -130,7 +141,7 @@ def _is_container(holder: Any) -> bool:
     return isinstance(holder, dict | list)
 
 
-def with_numbers(config: Any, numbers: Mapping[Path, int]) -> Any:
+def with_numbers(config: Any, numbers: Mapping[Path, Number]) -> Any:
     """A copy of the config with other numbers."""
     copied = copy.deepcopy(config)
     for path, value in numbers.items():
@@ -144,22 +155,43 @@ def with_numbers(config: Any, numbers: Mapping[Path, int]) -> Any:
     return copied
 
 
-def _values(old: int | None, before: int, after: int) -> list[int]:
-    """What a number may become so that a dimension shrinks from `before` to `after`."""
+def _values(old: Number | None, before: int, after: int, ratio: bool) -> list[Number]:
+    """What a number may become so that a dimension shrinks from `before` to `after`.
+
+    >>> _values(4, 64, 48, False), _values(4, 64, 47, False), _values(4, 128, 95, True)
+    ([3], [], [2.96875, 2.9765625])
+    """
     if old is None:
         return [after]
-    return [old * after // before] if old * after % before == 0 else []
+    if isinstance(old, int) and old * after % before == 0:
+        return [old * after // before]
+    # the second is never cut off to one less
+    return [old * after / before, old * (after + 0.25) / before] if ratio else []
 
 
-def _numbers(values: Any, path: Path = ()) -> list[tuple[Path, int | None]]:
-    """Every whole number above 1 of a config, and what is None; those of nested configs and lists too."""
+def _is_ratio(path: Path) -> bool:
+    return any(part in _name(path) for part in _RATIOS)
+
+
+def _name(path: Path) -> str:
+    """The name of a field; of an entry of a list that of the list."""
+    return next((part for part in reversed(path) if isinstance(part, str)), "")
+
+
+def _numbers(values: Any, path: Path = ()) -> list[tuple[Path, Number | None]]:
+    """Every whole number above 1 of a config, every ratio, and what is None; in nested configs and lists too.
+
+    >>> _numbers({"hidden_size": 8, "mlp_ratio": 4.0, "dropout": 0.1, "use": True, "n_inner": None})
+    [(('hidden_size',), 8), (('mlp_ratio',), 4.0), (('n_inner',), None)]
+    """
     if isinstance(values, dict):
         return [found for name, inner in values.items() for found in _numbers(inner, (*path, name))]
     if isinstance(values, list):
         return [found for place, inner in enumerate(values) for found in _numbers(inner, (*path, place))]
     whole = isinstance(values, int) and not isinstance(values, bool) and values > 1
-    sized = values is None and path and any(part in str(path[-1]) for part in ("inner", "dim", "size"))
-    return [(path, values)] if whole or sized else []
+    ratio = isinstance(values, float) and values > 0 and _is_ratio(path)
+    sized = values is None and any(part in _name(path) for part in _SIZES)
+    return [(path, values)] if whole or ratio or sized else []
 
 
 def _at(values: Any, path: Path) -> Any:

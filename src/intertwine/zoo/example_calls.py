@@ -115,7 +115,10 @@ def _fuller(
     plain: Mapping[str, Tensor], parameters: Mapping[str, inspect.Parameter], config: Any
 ) -> list[dict[str, Any]]:
     """Calls with more arguments: those without a default, then one or all of the others that we make."""
-    made = {n: make(config, plain) for n, make in _BESIDE.items() if n in parameters and n not in plain}
+    beside = {n: make for n, make in _BESIDE.items() if n in parameters and n not in plain}
+    if "input_ids" in plain:
+        beside.pop("inputs_embeds", None)  # which stand for ids
+    made = {n: make(config, plain) for n, make in beside.items()}
     must = {n: v[0] for n, v in made.items() if parameters[n].default is inspect.Parameter.empty}
     others = {n: guesses for n, guesses in made.items() if n not in must}
     calls = [{**plain, **must}] if must else []
@@ -151,8 +154,9 @@ def _pixels(config: Any) -> list[Tensor]:
     size = (side, side) if isinstance(side, int) else tuple(side)
     channels, frames = getattr(vision, "num_channels", 3), getattr(vision, "num_frames", None)
     image = torch.randn(2, channels, *size)
-    clip = [torch.randn(2, frames, channels, *size)] if isinstance(frames, int) else []
-    return [image, *clip, *_patches(config)]
+    # Several images in a row: frames, a pair that is to be matched, or those of one text.
+    several = torch.randn(2, frames if isinstance(frames, int) else 2, channels, *size)
+    return [image, several, *_patches(config)]
 
 
 def _patches(config: Any) -> list[Tensor]:
@@ -252,6 +256,11 @@ def _observed(config: Any, plain: Mapping[str, Tensor]) -> list[Tensor]:
     return [torch.ones_like(next(iter(plain.values())))]
 
 
+def _regions(field: str) -> Callable[..., list[Tensor]]:
+    """(regions of an image, as many numbers as a field of the config says)."""
+    return lambda config, plain: [torch.rand(2, _PATCHES, getattr(config, field, None) or 4)]
+
+
 _EXAMPLES: dict[str, Callable[[Any], list[Tensor]]] = {
     "input_ids": _ids,
     "pixel_values": _pixels,
@@ -285,6 +294,9 @@ _BESIDE: dict[str, Callable[[Any, Mapping[str, Tensor]], list[Tensor]]] = {
     "rewards": _steps("reward_dim"),
     "returns_to_go": _steps("reward_dim"),
     "timesteps": _times,
+    "qformer_input_ids": lambda config, plain: _ids(_part(config, "qformer_config")),
+    "visual_feats": _regions("visual_feat_dim"),
+    "visual_pos": _regions("visual_pos_dim"),
 }
 _OF_IMAGES = ("image_sizes",)  # what belongs to the pixels; with grids nothing is exported
 _PLACES, _TOKEN = ("image_token_id", "image_token_index"), ("token_id", "token_index")

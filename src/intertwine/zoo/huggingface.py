@@ -74,6 +74,7 @@ def build_hf(name: str) -> Built:
     refusal: Exception | None = None
     with offline(), quietly(transformers):
         config_class = transformers.CONFIG_MAPPING[family]
+        _assert_has_default(config_class, family)
         sizes = chosen_sizes(config_class, query, family)
         todo = small_configs(transformers, config_class, sizes)
         for largest in _LARGEST:
@@ -97,11 +98,22 @@ def build_hf(name: str) -> Built:
             do="save a model of a config that says what is missing, and pass hf:DIR",
         ) from broken
     if isinstance(refusal, IntertwineError):
-        raise refusal
+        raise Unsupported(refusal.what, do=refusal.do) from refusal
     raise Unsupported(
         f"cannot build a small hf:{family} from its default config: {reason(refusal)}",
         do="write a factory and pass path/to/file.py:factory",
     ) from refusal
+
+
+def _assert_has_default(config_class: Any, family: str) -> None:
+    """Some configs are parts that say nothing until others say what they belong to."""
+    try:
+        config_class()
+    except Exception as error:  # each type complains in its own way
+        raise Unsupported(
+            f"transformers makes no default config of hf:{family}: {reason(error)}",
+            do="save a model of a config that says what is missing, and pass hf:DIR",
+        ) from error
 
 
 def _default_refusal(transformers: Any, config_class: Any) -> Exception | None:

@@ -23,7 +23,8 @@ from intertwine.errors import MissingExtra, ModelError, Unsupported
 from intertwine.reading import check_memory, existing_file, muted, parsing
 from intertwine.text import first_line, quoted
 from intertwine.zoo.onnx_bounds import Bounded, check_functions, check_numbers, of_sizes
-from intertwine.zoo.onnx_ops import DTYPES, NUMBERS, OPERATORS, STATISTICS
+from intertwine.zoo.onnx_ops import NUMBERS, OPERATORS, STATISTICS
+from intertwine.zoo.onnx_values import DTYPES
 
 BATCH = 2
 OPSET = 18  # which the operators are written for

@@ -297,7 +297,7 @@ def _space_to_depth(inputs: list[Any], attributes: Attributes) -> Tensor:
 
 def _grid_sample(inputs: list[Any], attributes: Attributes) -> Tensor:
     names = {"linear": "bilinear", "cubic": "bicubic"}
-    how = attributes.get("mode", "linear")
+    how = str(attributes.get("mode", "linear"))
     corners = bool(attributes.get("align_corners", 0))
     return F.grid_sample(
         inputs[0], inputs[1], names.get(how, how), attributes.get("padding_mode", "zeros"), corners

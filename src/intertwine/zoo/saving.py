@@ -151,7 +151,8 @@ def _write_with_code(small: Any, source: Source, beside: Path, folding: Mapping[
     exec(compile(code, CODE, "exec"), made)  # ours: what is written must load, and compute the same
     _write_weights(small, made[name], config, beside)
     written = json.loads((beside / "config.json").read_text())
-    written |= {"architectures": [name], "auto_map": {_auto_class(source.model): f"{CODE[:-3]}.{name}"}}
+    places = dict.fromkeys(_auto_classes(source.model), f"{CODE[:-3]}.{name}")
+    written |= {"architectures": [name], "auto_map": places}
     write_bytes(beside / "config.json", (json.dumps(written, indent=2) + "\n").encode())
     write_bytes(beside / CODE, code.encode())
     check_written(beside, made[name], small, source)
@@ -178,15 +179,13 @@ def _changed_attributes(before: nn.Module, after: nn.Module) -> dict[str, dict[s
     return found
 
 
-def _auto_class(model: Any) -> str:
-    """The Auto class that stands for a model's class."""
+def _auto_classes(model: Any) -> list[str]:
+    """The Auto classes that stand for a model's class: of all, not only of those that we try."""
     transformers = import_transformers()
-    for head in HEADS:
-        mapping = getattr(transformers, head)._model_mapping
-        found = mapping.get(type(model.config), ())
-        if type(model) in (found if isinstance(found, tuple | list) else (found,)):
-            return head
-    return "AutoModel"
+    heads = dict.fromkeys([*HEADS, *(n for n in dir(transformers) if n.startswith("AutoModel"))])
+    mapped = {head: getattr(transformers, head)._model_mapping.get(type(model.config), ()) for head in heads}
+    found = {head: each if isinstance(each, tuple | list) else (each,) for head, each in mapped.items()}
+    return [head for head, classes in found.items() if type(model) in classes] or ["AutoModel"]
 
 
 def _copy_beside(folder: Path | None, out: Path) -> None:

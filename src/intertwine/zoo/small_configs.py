@@ -19,7 +19,7 @@ from intertwine.errors import InputError
 from intertwine.numbers import count
 from intertwine.untrusted import assert_config
 
-_VOCABULARY, _IMAGE, _PATCH, _LAYERS, _EXPERTS = 101, 64, 16, 2, 4
+_VOCABULARY, _IMAGE, _PATCH, _LAYERS, _EXPERTS, _STAGES = 101, 64, 16, 2, 4, 4
 _SMALL: dict[str, int] = {
     **dict.fromkeys(("vocab_size",), _VOCABULARY),
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embedding_size", "dim", "emb_dim"), 32),
@@ -110,16 +110,17 @@ _SHORT = {
 _KINDS: tuple[tuple[str, str], ...] = (
     ("head", r"(head_dim|head_size|d_kv|d_head)$"),
     ("kept", r"(num_channels|in_channels|kv_channels|patch_size|group_size|chunk_size|state_size)$"),
-    ("vocabulary", r"vocab_size$"),
+    ("vocabulary", r"vocab_size"),
     ("token", r"token_(id|index)$"),
     ("heads", r"(^|_)(n_|num_)?(\w*_)?heads?$"),
     ("experts", r"(^|_)(num|n)_(\w+_)?experts$"),
     ("chosen", r"(experts_per_tok(en)?|(^|_)top_?k(_experts)?|moe_k|num_selected_experts)$"),
     ("alone", r"(^|_)(n|topk|num_expert)_groups?$"),
     ("image", r"(^|_)(image|img)_size$"),
-    ("depth", r"(^|_)(n_|num_)?(\w*_)?(layers?|depths?)$"),
-    ("width", r"(hidden_sizes?|d_model|n_embd|embd|embedding_size|(^|_)dims?|intermediate_size|d_ff|n_inner"
-              r"|d_inner|ffn_size|_channels|_rank|projection_size|_groups)$"),
+    ("none", r"shared_layers$"),  # that reuse what earlier ones of their kind have made: of few layers none
+    ("depth", r"(^|_)(n_|num_)?(\w*_)?(layers?|depths?|blocks)$"),
+    ("width", r"(hidden_sizes?|hidden_size_\w+|d_model|n_embd|embd|embedding_size|(^|_)dims?"
+              r"|intermediate_size|d_ff|n_inner|d_inner|ffn_size|_channels|_rank|projection_size|_groups)$"),
 )  # fmt: skip
 _OF_KIND = {
     "head": 8,
@@ -130,10 +131,12 @@ _OF_KIND = {
     "width": 32,
     "chosen": 2,
     "alone": 1,
+    "none": 0,
 }
 _FACTOR = r"^(width|depth)_(coefficient|multiplier)$"  # of widths or numbers of layers that are listed
 _UNSAID = ("num_key_value_heads", "head_dim")  # None in configs whose models take no None
 _IMAGES = ("image_token_id", "image_token_index")  # the token that stands for a place of an image
+_SECTIONS = (8, 12, 12)  # of rotary turns: time, height, width, as most models have them
 _LENGTHS = dict.fromkeys(("prediction_length", "context_length"), 16)  # of series, which nobody else can say
 
 
@@ -203,7 +206,10 @@ def _by_table(
     heads, latent = found.get("num_attention_heads"), "kv_lora_rank" in values  # of which keys are made
     if heads and (by_kind or latent) and values.get("num_key_value_heads") == values["num_attention_heads"]:
         found["num_key_value_heads"] = heads
-    found |= _one_of_each_kind(values) | _tokens(values, found) | _rotary_sections(values, found)
+    found |= _one_of_each_kind(values) | _tokens(values, found) | _rotary_sections(values, found, by_kind)
+    found |= _for_each_layer(values, found)
+    if type(values.get("downsample_rate")) is int and "window_size" in found:
+        found["window_size"] = 2 * values["downsample_rate"]  # as many queries as rates fit into a window
     if isinstance(values.get("patch_size"), int) and values["patch_size"] >= 8:
         found["patch_size"] = _PATCH
     for name, inner in _nested(default):
@@ -226,10 +232,11 @@ def _divided(divisor: int, default: Any) -> dict[str, Any]:
     for name, value in values.items():
         if isinstance(value, int) and not isinstance(value, bool):
             found[name] = _smaller(_kind(name), value, divisor)
-        elif isinstance(value, list) and all(type(each) is int for each in value):
-            found[name] = [_smaller(_kind(name), each, divisor) for each in value]
-        elif isinstance(value, list) and len(value) in depths:
-            found[name] = value[:_LAYERS]
+        elif isinstance(value, list):
+            # as long as there are layers, and not a few stages, which others may count on
+            kept = value[:_LAYERS] if len(value) in depths and len(value) > _STAGES else value
+            whole = all(type(each) is int for each in kept)
+            found[name] = [_smaller(_kind(name), each, divisor) for each in kept] if whole else kept
     found |= _one_of_each_kind(values) | _tokens(values, ())
     for name, inner in _nested(default):
         found[name] = _part(inner, _divided(divisor, inner))
@@ -242,6 +249,9 @@ def _part(inner: Any, small: Mapping[str, Any]) -> dict[str, Any]:
     usual = type(inner)().to_dict()
     said = {n: v for n, v in inner.to_dict().items() if v != usual.get(n) and not hasattr(v, "items")}
     made = {**said, **small, "model_type": inner.model_type}
+    if isinstance(made.get("depths"), list) and "out_features" in said:  # the last stages that there are
+        last = [f"stage{k + 1}" for k in range(len(made["depths"]))]
+        return {n: v for n, v in made.items() if n != "out_indices"} | {"out_features": last}
     stages = said.get("out_indices")
     depth = next((n for n in _SHORT["layers"] if type(usual.get(n)) is int), None)
     if depth is not None and isinstance(stages, list | tuple) and max(stages) > made[depth]:
@@ -251,8 +261,12 @@ def _part(inner: Any, small: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _rotary_sections(values: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+def _rotary_sections(
+    values: Mapping[str, Any], found: Mapping[str, Any], unsaid: bool = False
+) -> dict[str, Any]:
     """The sections of rotary turns (time, height, width) in the proportion that the head has shrunk by.
+
+    unsaid: also where the config says none, since a model may have a default of its own.
 
     >>> turns = {"mrope_section": [8, 12, 12], "partial_rotary_factor": 0.5}
     >>> _rotary_sections({"rope_parameters": turns}, {"head_dim": 32})["rope_parameters"]["mrope_section"]
@@ -261,9 +275,9 @@ def _rotary_sections(values: Mapping[str, Any], found: Mapping[str, Any]) -> dic
     turns = values.get("rope_parameters")
     if not isinstance(turns, Mapping):
         return {}
-    sections = turns.get("mrope_section")
+    sections = turns.get("mrope_section") or (_SECTIONS if unsaid else None)
     heads = found.get("num_attention_heads")
-    head = found.get("head_dim") or (found["hidden_size"] // heads if heads else 0)
+    head = found.get("head_dim") or (found.get("hidden_size", 0) // heads if heads else 0)
     if not sections or not head:
         return {}
     pairs = head * (turns.get("partial_rotary_factor") or 1) / 2
@@ -294,6 +308,25 @@ def _one_of_each_kind(values: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def _for_each_layer(values: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Lists with a number for every layer: for as many as there are now, widths small.
+
+    >>> layers = {"num_hidden_layers": 30, "intermediate_size": [64] * 30, "sparsity": [0.9] * 30}
+    >>> _for_each_layer(layers, {"num_hidden_layers": 2})
+    {'intermediate_size': [48, 48], 'sparsity': [0.9, 0.9]}
+    """
+    depth = next((n for n in _SHORT["layers"] if type(values.get(n)) is int and n in found), None)
+    if depth is None or values[depth] <= _STAGES:
+        return {}
+    lists = {n: v for n, v in values.items() if isinstance(v, list) and len(v) == values[depth]}
+    count = found[depth]
+    return {
+        name: [_SMALL[name]] * count if name in _SMALL else value[:count]
+        for name, value in lists.items()
+        if not isinstance(value[0], str)
+    }
+
+
 def _with(sizes: Mapping[str, int], values: Mapping[str, Any]) -> dict[str, Any]:
     """The sizes instead of those of the values; lists with a word for every layer get as long as they say.
 
@@ -312,9 +345,8 @@ def _smaller(kind: str, value: int, divisor: int) -> int:
     if kind in ("width", "heads"):
         return value // divisor if value % divisor == 0 else max(1, min(value, round(value / divisor)))
     most = {"vocabulary": _VOCABULARY, "depth": _LAYERS, "experts": _EXPERTS}
-    most |= {"chosen": _OF_KIND["chosen"], "alone": _OF_KIND["alone"]} | (
-        {"image": _IMAGE} if divisor > 1 else {}
-    )
+    most |= {name: _OF_KIND[name] for name in ("chosen", "alone", "none")}
+    most |= {"image": _IMAGE} if divisor > 1 else {}
     return min(value, most.get(kind, value))
 
 
