@@ -228,18 +228,27 @@ def test_heads_and_ranks_that_were_cut_load_elsewhere(family: str, narrowed: dic
     assert found["tokens"] > 1 or family == "bert"
 
 
-@pytest.mark.parametrize("rewriting", ["fold", "factor"])
-def test_a_rewritten_model_loads_elsewhere(rewriting: str, tmp_path: Path) -> None:
-    """GPT-2 with its norms folded, its head untied and its stream cut; Llama with a factored table."""
-    toy = {"fold": "hf:gpt2?layers=1&hidden=48", "factor": "hf:llama?layers=1&vocabulary=200"}[rewriting]
-    source = resolve(toy)
+@pytest.mark.parametrize(
+    ("family", "sizes", "rewriting"),
+    [
+        ("gpt2", "hidden=48", "fold"),
+        ("llama", "vocabulary=200", "factor"),
+        pytest.param("t5", "hidden=48", "fold", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_rewritten_model_loads_elsewhere(family: str, sizes: str, rewriting: str, tmp_path: Path) -> None:
+    """GPT-2 with its norms folded, its head untied and its stream cut; T5, which looks its table up in two
+    places; Llama with a factored table."""
+    source = resolve(f"hf:{family}?layers=1&{sizes}")
     result = intertwine.merge(
         source.model, source.example, kwargs=source.kwargs, method="sequential", target_params=0.8,
         fold=rewriting == "fold", factor=rewriting == "factor",
+        kinds="stream" if rewriting == "fold" else "all",
     )  # fmt: skip
     out = save_model(result.model, source, tmp_path / "out", result.details())
     expect(result.model, source, tmp_path)
-    found = load_elsewhere({out: "AutoModelForCausalLM"}, "trust")[str(out)]
+    assert rewriting == "factor" or result.plan.merges
+    found = load_elsewhere({out: auto_class(family)}, "trust")[str(out)]
     assert found["error"] < 1e-5
     assert found["tokens"] > 1
 

@@ -43,6 +43,9 @@ from transformers import {base}
         rewritten = config.narrow.get("folding") or dict()
         for path in rewritten.get("untied", ()):
             self._put(path, UntiedEmbedding(self.get_submodule(path).weight))
+        for path, first in config.narrow.get("shared", dict()).items():
+            self._put(path, self.get_submodule(first))
+            self.all_tied_weights_keys[path + ".table"] = first + ".table"
         for path, (eps, shifted) in rewritten.get("norms", dict()).items():
             gain = self.get_submodule(path).weight
             self._put(path, PlainNorm(eps, torch.zeros_like(gain) if shifted else None))
@@ -130,7 +133,17 @@ def _write_weights(small: nn.Module, kind: type, config: Any, beside: Path) -> N
     view.__class__, view.config = kind, config
     if kind is not type(small):
         view._weight_conversions = []
+        shared = {f"{path}.table": f"{first}.table" for path, first in _shared_tables(small).items()}
+        view._tied_weights_keys = {**(view._tied_weights_keys or {}), **shared}
     view.save_pretrained(beside, max_shard_size=SHARD)
+
+
+def _shared_tables(small: nn.Module) -> dict[str, str]:
+    """Path -> the first of several untied embeddings that share one table: it is written once."""
+    first: dict[int, str] = {}
+    modules = small.named_modules(remove_duplicate=False)
+    untied = [(path, m) for path, m in modules if isinstance(m, UntiedEmbedding)]
+    return {path: one for path, m in untied if (one := first.setdefault(id(m.table), path)) != path}
 
 
 def _write_with_code(small: Any, source: Source, beside: Path, folding: Mapping[str, Any] | None) -> None:
@@ -144,7 +157,7 @@ def _write_with_code(small: Any, source: Source, beside: Path, folding: Mapping[
     }
     config: Any = copy.deepcopy(source.model.config)
     config.narrow = {"shapes": shapes, "attributes": _changed_attributes(source.model, small)}
-    config.narrow["folding"] = folding
+    config.narrow |= {"folding": folding, "shared": _shared_tables(small)}
     name = f"Narrow{base}"
     code = _MODULE.format(name=name, base=base, classes=_classes())
     made: dict[str, Any] = {}
