@@ -38,8 +38,8 @@ def zipped(
     both = trace(joined, args, kwargs)
     goal: dict[str, Any]
     if target_params is None:
-        sizes = {a.name: a.size for a in symmetry.axes}
-        goal = {"ratio": {a.name: 1 - sizes[a.name] / a.size for a in both.axes if a.mergeable}}
+        sizes = {a.name: a.size for a in symmetry.alike.axes}
+        goal = {"ratio": {a.name: 1 - sizes[a.name] / a.size for a in both.alike.axes if a.mergeable}}
     else:
         given, now = (sum(p.numel() for m in nets for p in m.parameters()) for nets in (models, [joined]))
         goal = {"target_params": min(1.0, target_params * given / now)}

@@ -115,7 +115,7 @@ def grouped_mm(
         return fixed(ctx.shape)
     ctx.role(b, 1, "in")
     ctx.role(b, 2, "out")
-    a, b = ctx.fix(a, "rows lie in groups", [0]), ctx.pointed(b, [0], "tokens are routed to experts")
+    a, b = ctx.fix(a, "rows lie in groups", [0]), ctx.pointed(b, [0], "tokens are routed to experts", True)
     return ctx.einsum("yx,xz->yz", a, b.with_dims(b.dims[1:]))
 
 

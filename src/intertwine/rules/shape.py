@@ -217,7 +217,7 @@ def copy(ctx: Context, target: Value, source: Value, *args: Any) -> Value:
 def embedding(ctx: Context, weight: Value, index: Value, *args: Any, **kwargs: Any) -> Value:
     """Rows of a table, which are fixed: data decides which. Where the index moves the result moves along."""
     ctx.role(weight, 1, "out")
-    table, index = separate([ctx.pointed(weight, [0], "rows are looked up by index"), ctx.opaque(index)])
+    table, index = separate([ctx.pointed(weight, [0], "rows are looked up by index", True), ctx.opaque(index)])
     return Value((*index.dims, table.dims[1]), (*index.factors, *table.factors))
 
 
@@ -239,7 +239,7 @@ def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     for i in indices:
         if i is not None:
             ctx.fix(i, "used as an index")
-    x = ctx.pointed(x, places, "looked up by index")
+    x = ctx.pointed(x, places, "looked up by index", places == [0])
     kept = [d for d in range(len(x.dims)) if d not in places]
     adjacent = places == list(range(places[0], places[-1] + 1))
     start = places[0] if adjacent else 0
@@ -256,7 +256,7 @@ def index_select(ctx: Context, x: Value, dim: int, chosen: Value) -> Value:
     if (order := _listed(ctx, x.shape[dim])) is not None:
         return ctx.take(x, dim, order)
     ctx.fix(chosen, "used as an index")
-    x = ctx.pointed(x, [dim], "looked up by index")
+    x = ctx.pointed(x, [dim], "looked up by index", dim == 0)
     return x.with_dims((*x.dims[:dim], *fixed(ctx.shape[dim : dim + 1]).dims, *x.dims[dim + 1 :]))
 
 
