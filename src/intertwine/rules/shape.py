@@ -217,7 +217,9 @@ def copy(ctx: Context, target: Value, source: Value, *args: Any) -> Value:
 def embedding(ctx: Context, weight: Value, index: Value, *args: Any, **kwargs: Any) -> Value:
     """Rows of a table, which are fixed: data decides which. Where the index moves the result moves along."""
     ctx.role(weight, 1, "out")
-    table, index = separate([ctx.pointed(weight, [0], "rows are looked up by index", True), ctx.opaque(index)])
+    table, index = separate(
+        [ctx.pointed(weight, [0], "rows are looked up by index", True), ctx.opaque(index)]
+    )
     return Value((*index.dims, table.dims[1]), (*index.factors, *table.factors))
 
 

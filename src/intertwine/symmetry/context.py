@@ -285,4 +285,3 @@ def _behind(value: Any) -> set[Axis]:
         return value.left.behind() | value.right.behind()
     values = value if isinstance(value, (list, tuple)) else [value]
     return set[Axis]().union(*(v.behind() for v in values if isinstance(v, Value)))
-

@@ -35,9 +35,7 @@ def find_stacks(structure: Structure) -> frozenset[Place]:
         places.setdefault(orbit, []).append(keys[place])
     fit = {orbit for orbit, found in places.items() if _stacked_alike(structure, found)}
     unfit = {place for orbit, found in places.items() if orbit not in fit for place in found}
-    return frozenset(
-        place for orbit in fit if unfit.isdisjoint(places[orbit]) for place in places[orbit]
-    )
+    return frozenset(place for orbit in fit if unfit.isdisjoint(places[orbit]) for place in places[orbit])
 
 
 def _moving(structure: Structure) -> np.ndarray:
@@ -75,12 +73,15 @@ def _slices(structure: Structure, place: Place) -> Ids | None:
 
 
 def kept_stacks(structure: Structure, stacks: frozenset[Place]) -> frozenset[Place]:
-    """Of the dimensions that have labels in every slice, those whose labels move freely within each."""
+    """Of the dimensions that have labels in every slice, those whose labels move freely within each (those of
+    a slice that nobody reads stand still)."""
     of, moves, fibre = structure.classes.of, _moving(structure), fibre_keys(structure)
 
     def free(place: Place) -> bool:
         rows = of[structure.slots[place].ids]
-        in_slice = [np.unique(fibre[row]) for row in rows]
-        return bool(moves[rows].all()) and len(np.unique(np.concatenate(in_slice))) == sum(map(len, in_slice))
+        still = structure.classes.frozen[rows].all(axis=1)
+        inside = [np.unique(fibre[row]) for row in rows]
+        apart = len(np.unique(np.concatenate(inside))) == sum(map(len, inside))
+        return apart and not still.all() and bool(moves[rows[~still]].all())
 
     return frozenset(place for place in stacks if free(place))

@@ -27,8 +27,8 @@ from intertwine.symmetry.infer import Inference, infer
 from intertwine.symmetry.pairs import Turns
 from intertwine.symmetry.prove import Clock, Proof
 from intertwine.symmetry.specs import Spec, to_networkx, write_spec
-from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.stacks import find_stacks, kept_stacks
+from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import (
     EVERY_PART,
     PARTS,
