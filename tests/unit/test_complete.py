@@ -280,6 +280,49 @@ CASES = {
             last=layer(4, 2)),
         TOKENS, {"first": "monomial"},
     ),
+    "inverses": Case(
+        net(lambda m, x: m.last(m.first(x) @ torch.linalg.inv(m.middle)), first=layer(5, 4), middle=(4, 4),
+            last=layer(4, 2)),
+        ROWS, {"first": "general linear", "middle": "general linear"},
+    ),
+    "systems of equations": Case(
+        net(lambda m, x: m.last(torch.linalg.solve(m.middle, m.first(x).relu().mT).mT), first=layer(5, 4),
+            middle=(4, 4), last=layer(4, 2)),
+        ROWS, {"first": "positive monomial", "middle.1": "general linear"},
+    ),
+    "exponentials of matrices": Case(
+        net(lambda m, x: m.last(m.first(x) @ torch.matrix_exp(m.middle)), first=layer(5, 4), middle=(4, 4),
+            last=layer(4, 2)),
+        ROWS, {"first": "general linear"},
+    ),
+    "exponentials between functions": Case(
+        net(lambda m, x: m.last((m.first(x).relu() @ torch.matrix_exp(m.middle)).tanh()), first=layer(5, 4),
+            middle=(4, 4), last=layer(4, 2)),
+        ROWS, {"first": "permutation"},
+    ),
+    "traces": Case(
+        net(lambda m, x: m.last(m.first(x).relu()) * m.middle.trace(), first=layer(5, 4), middle=(3, 3),
+            last=layer(4, 2)),
+        ROWS, {"first": "positive monomial", "middle": "general linear"},
+    ),
+    "diagonals of outer products": Case(
+        net(lambda m, x: m.last(torch.einsum("bii->bi", m.first(x)[:, :, None] * m.other(x)[:, None])),
+            first=layer(5, 4), other=layer(5, 4), last=layer(4, 2)),
+        ROWS, {"first": "monomial"},
+    ),
+    "gains on a diagonal": Case(
+        net(lambda m, x: m.last(m.first(x) @ m.gain.diag()), first=layer(5, 4), gain=(4,), last=layer(4, 2)),
+        ROWS, {"first": "monomial"},
+    ),
+    "complex numbers": Case(
+        net(lambda m, x: m.last(torch.complex(m.first(x), m.other(x)).abs()), first=layer(5, 4),
+            other=layer(5, 4), last=layer(4, 2)),
+        ROWS, {"first": "monomial"},
+    ),
+    "real parts of Fourier transforms": Case(
+        net(lambda m, x: m.last(torch.fft.fft(m.first(x), dim=1).real), first=layer(5, 4), last=layer(4, 2)),
+        TOKENS, {"first": "general linear"},
+    ),
     "determinants": Case(
         net(lambda m, x: m.last(torch.linalg.det(m.first(x).unflatten(-1, (2, 2)))[:, None]),
             first=layer(5, 4), last=layer(1, 2)),
@@ -290,8 +333,8 @@ CASES = {
 # Holds, and is not in the group, or not all of it.
 OPEN = {
     "stream before an RMS norm with gains", "stream before a layer norm", "experts that are modules",
-    "memory keys beside the keys", "the nearest entry of a codebook", "diagonal state spaces", "axes of width 1",
-    "determinants",
+    "memory keys beside the keys", "the nearest entry of a codebook", "diagonal state spaces",
+    "axes of width 1", "determinants",
 }  # fmt: skip
 
 

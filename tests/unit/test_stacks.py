@@ -21,7 +21,7 @@ Body = Callable[[Any, Tensor], Tensor]
 
 
 class Stacks(nn.Module):
-    """A router r, stacks u (3 of 5 by 4) and d (3 of 4 by 2), biases b, a shared matrix w, and a use of them."""
+    """A router r, stacks u (3 of 5 by 4) and d (3 of 4 by 2), biases b, a matrix w, and a use of them."""
 
     def __init__(self, body: Body) -> None:
         super().__init__()
@@ -73,6 +73,8 @@ OWN: dict[str, Body] = {
         "bkh,bkho->bo", torch.einsum("bi,bkih->bkh", x, m.u[c := best(m, x)]).relu(), m.d[c]
     ),
     "by the input": lambda m, x: read(m, picked(m, x, c := (x[:, 0] > 0).long() + 1).relu(), c),
+    "no function between": lambda m, x: read(m, picked(m, x, c := one(m, x)), c),
+    "cubes": lambda m, x: read(m, (h := picked(m, x, c := one(m, x))) * h.square(), c),
     "halves": lambda m, x: torch.einsum(
         "beh,eho->bo", torch.cat([p := (h := all_of(m, x))[..., :2].relu() * h[..., 2:], p.abs()], -1), m.d
     ),
@@ -110,9 +112,7 @@ ONE: dict[str, Body] = {
     "rows as an output": lambda m, x: picked(m, x, one(m, x)).relu(),
     "a slice beside all": lambda m, x: torch.einsum("beh,eho->bo", all_of(m, x), m.d) + (x @ m.u[0]) @ m.w,
     "one slice read twice": lambda m, x: (x @ m.u[0]).relu() @ m.d[0] + (x @ m.u[1]).relu() @ m.d[0],
-    "the stack as a matrix": lambda m, x: (
-        (x @ m.u.movedim(0, 1).flatten(1)).unflatten(1, (4, 3)).sum(2) @ m.w
-    ),
+    "cut across": lambda m, x: (x @ m.u.movedim(0, 1).flatten(1)).unflatten(1, (4, 3)).sum(2) @ m.w,
 }
 
 X = torch.randn(7, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -149,7 +149,7 @@ def test_one_order_where_slices_meet(name: str) -> None:
 
 
 def test_what_stacks_have_in_common_is_what_merging_sees() -> None:
-    model, symmetry = traced(OWN["all"])
+    _, symmetry = traced(OWN["all"])
     (own,) = [a for a in symmetry.axes if a.name == "u.2"]
     (alike,) = [a for a in symmetry.alike.axes if a.name == "u.2"]
     assert (own.size, own.mergeable, alike.size, alike.mergeable) == (12, False, 4, True)

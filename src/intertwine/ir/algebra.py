@@ -96,7 +96,7 @@ class Algebra:
             self.ledger.freeze(project(self.ledger, factor, inside), reason)
             self.ledger.zero(factor.scale)
             rest = [a for a in factor.axes if a not in axes]
-            if rest:
+            if not set(rest) <= value.behind():
                 ids = project(self.ledger, factor, rest)
                 kept.append(Factor(tuple(rest), ids, zero_scale(ids.shape)))
         plain = {a: Axis(a.size) for a in axes}
@@ -251,6 +251,8 @@ class Algebra:
         behind, factors = value.behind(), list[Factor]()
         for factor in value.factors:
             rest = [a for a in factor.axes if a not in behind]
+            if not rest:
+                continue
             if len(rest) < len(factor.axes):
                 ids = project(self.ledger, factor, rest)
                 self.ledger.zero(factor.scale)

@@ -88,16 +88,18 @@ class Names:
         if op_of(node) in GROUPED:
             given = node.args[2] if len(node.args) > 2 else node.kwargs.get("offs")
             rows, bounds = self.of(node.args[0]), self.of(given)
-            sorted_so = rows and bounds and (rows.kind, bounds.kind) == ("rows", "bounds")
-            return (rows.order if sorted_so and rows.source is bounds.source else given), 1
+            if rows is None or bounds is None or (rows.kind, bounds.kind) != ("rows", "bounds"):
+                return given, 1
+            return (rows.order if rows.source is bounds.source else given), 1
         where = facts(node).points
         pointer = node.args[where] if where is not None and where < len(node.args) else None
         chosen = [n for n in (pointer if isinstance(pointer, (list, tuple)) else [pointer]) if n is not None]
         if len(chosen) != 1 or not isinstance(chosen[0], fx.Node):
             return None, 0
         found = self.of(chosen[0])
-        in_order = found is not None and found.kind == "places" and found.order is not None
-        return (found.order if in_order else chosen[0]), _rank(chosen[0])
+        if found is not None and found.kind == "places" and found.order is not None:
+            return found.order, _rank(chosen[0])
+        return chosen[0], _rank(chosen[0])
 
     def _indexed(self, node: fx.Node, about: Rule) -> tuple[Ids | None, dict[int | None, Named]] | None:
         """Lookups by an index, and products by groups."""
@@ -224,14 +226,12 @@ def row_by_row(node: fx.Node, rows: Sequence[fx.Node], lead: int) -> bool:
         return False
     if about.family == "pointwise" or (about.same and not about.fills):
         return True
-    if op in SLICES:
-        return len(args) > 1 and args[1] % (rank + (op == "unsqueeze.default")) >= lead  # type: ignore[operator]
-    if op in SPLITS:
-        return len(args) > 2 and args[2] % rank >= lead  # type: ignore[operator]
     if op in VIEWS:
         return True
-    if op in EXCHANGES:
-        return min(d % rank for d in args[1:]) >= lead  # type: ignore[operator]
+    where = args[1:2] if op in SLICES else args[2:3] if op in SPLITS else args[1:] if op in EXCHANGES else ()
+    if where:
+        wide = rank + (op == "unsqueeze.default")
+        return all(isinstance(d, int) and d % wide >= lead for d in where)
     if op == "linear.default":
         return rank > lead and list(rows) == [args[0]]
     if op in PRODUCTS:

@@ -24,7 +24,13 @@ def view(ctx: Context, x: Value, *args: Any) -> Value:
     return ctx.reshape(x, ctx.shape)
 
 
-@rule("view.dtype", "view_as_complex.default", "view_as_real.default")
+@rule("view_as_real.default")
+def view_as_real(ctx: Context, x: Value) -> Value:
+    """Real and imaginary parts side by side, in a new dimension that is fixed; the others are linear."""
+    return x.with_dims((*x.dims, *fixed((2,)).dims))
+
+
+@rule("view.dtype", "view_as_complex.default")
 def reinterpret(ctx: Context, x: Value, *args: Any) -> Value:
     """The last dimension changes its meaning (complex pairs): it is fixed."""
     rank = len(x.dims)
@@ -276,15 +282,6 @@ def triangle(ctx: Context, x: Value, *args: Any) -> Value:
     """Positions decide what is kept: the last two dimensions are fixed."""
     rank = len(x.dims)
     return ctx.fix(x, "a triangle is cut out", [rank - 2, rank - 1])
-
-
-@rule("diagonal.default", "diagonal_copy.default")
-def diagonal(ctx: Context, x: Value, offset: int = 0, a: int = 0, b: int = 1) -> Value:
-    """Entries at equal places of two dimensions, which are fixed; the others pass."""
-    a, b = a % len(x.dims), b % len(x.dims)
-    x = ctx.fix(x, "its diagonal is taken", [a, b])
-    kept = tuple(d for i, d in enumerate(x.dims) if i not in (a, b))
-    return x.with_dims((*kept, *fixed(ctx.shape[-1:]).dims))
 
 
 @rule("slice_scatter.default")

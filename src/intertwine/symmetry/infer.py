@@ -102,8 +102,8 @@ def _run(ctx: GraphContext, traced: Traced, without: Mapping[fx.Node, Rotary]) -
         elif node.op == "output":
             for source in node.all_input_nodes:
                 ctx.unname(source, "their places are an output of the model")
-            made, _ = ctx.settled(node, env)
-            _finish(ctx, traced, fx.node.map_arg(node.args[0], lambda n: made[n]))
+            given, _ = ctx.settled(node, env)
+            _finish(ctx, traced, fx.node.map_arg(node.args[0], given.__getitem__))
     return env
 
 
