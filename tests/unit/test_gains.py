@@ -120,11 +120,12 @@ def test_values_are_turned_as_their_gains_say(name: str) -> None:
     assert not wrong_values(symmetry, model, (x,), symmetry.sample(0))
 
 
-def test_a_model_with_gains_is_found_on_its_orbit() -> None:
+@pytest.mark.parametrize("seed", [0, 3])  # the closed form misses the second by 2 %, and the search does not
+def test_a_model_with_gains_is_found_on_its_orbit(seed: int) -> None:
     body, reads, _ = CASES["gain"]
     model, x = Net(body, reads), torch.randn(4, 5, dtype=torch.float64)
     symmetry = Symmetry(export(model, (x,)))
-    moved = act(model, symmetry.sample(0))
+    moved = act(model, symmetry.sample(seed))
     found = find_isomorphism(model, moved, symmetry=symmetry)
     assert found.element is not None and found.error <= 1e-8
 

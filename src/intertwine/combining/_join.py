@@ -54,7 +54,7 @@ def join(
         odd = [n for n in {**states[0], **state} if _rank(states[0], n) != _rank(state, n)]
         if odd:
             raise InputError(f"model {k} is of another architecture than the first: {odd[0]}")
-    hidden = {(m.param, m.dim): m.role for a in symmetry.axes if a.mergeable for m in a.members}
+    hidden = {(m.param, m.dim): m.role for a in symmetry.alike.axes if a.mergeable for m in a.members}
     head = last_layer(symmetry.traced) if heads == "each" else {}
     joined = copy.deepcopy(models[0]).eval()
     before = {name: tuple(t.shape) for name, t in states[0].items()}

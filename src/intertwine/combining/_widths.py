@@ -27,7 +27,7 @@ def equal_widths(models: Sequence[nn.Module], call: Call) -> list[nn.Module]:
     (6, True)
     """
     traced = [trace(model, *call) for model in models]
-    sizes = [{a.name: a.size for a in s.axes if a.mergeable} for s in traced]
+    sizes = [{a.name: a.size for a in s.alike.axes if a.mergeable} for s in traced]
     if any(found.keys() != sizes[0].keys() for found in sizes):
         raise InputError(
             "the networks differ in more than their widths", do="combine networks of one architecture"

@@ -78,7 +78,7 @@ def zipped(
     """
     joined = join(models, symmetry, cut(inputs, 4), shares=shares, heads=heads)
     folded = Folded([joined], inputs, False)
-    both, traced = folded.symmetry(), folded.claimed.traced
+    both, traced = folded.symmetry().alike, folded.claimed.traced
     given, now = (sum(p.numel() for m in nets for p in m.parameters()) for nets in (models, [joined]))
     if target_params is not None and not has_attention(both):
         plan = ZipPlanner(models, joined, both, inputs, shares, heads).plan(
@@ -87,7 +87,7 @@ def zipped(
     else:
         goal: dict[str, Any] = {"target_params": min(1.0, (target_params or 1.0) * given / now)}
         if target_params is None:
-            sizes = {a.name: a.size for a in symmetry.axes}
+            sizes = {a.name: a.size for a in symmetry.alike.axes}
             goal = {"ratio": {a.name: 1 - sizes[a.name] / a.size for a in both.axes if a.mergeable}}
         args, kwargs = traced.example.args, traced.example.kwargs
         plan = merge(

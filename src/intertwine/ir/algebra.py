@@ -96,7 +96,7 @@ class Algebra:
             self.ledger.freeze(project(self.ledger, factor, inside), reason)
             self.ledger.zero(factor.scale)
             rest = [a for a in factor.axes if a not in axes]
-            if rest:
+            if not set(rest) <= value.behind():
                 ids = project(self.ledger, factor, rest)
                 kept.append(Factor(tuple(rest), ids, zero_scale(ids.shape)))
         plain = {a: Axis(a.size) for a in axes}
@@ -118,7 +118,7 @@ class Algebra:
             for letter, dim in zip(term, value.dims, strict=True):
                 current = dims.get(letter, ())
                 dims[letter] = firmer(current, dim)
-        kept = {a for letter in out for a in dims[letter]}
+        kept = {a for letter in out for a in dims[letter]}.union(*(v.behind() for v in values))
         self._contract(values, kept)
         factors = self._keep(values, kept)
         return Value(tuple(dims[letter] for letter in out), tuple(factors))
@@ -165,7 +165,7 @@ class Algebra:
                 rest = [a for a in factor.axes if a in kept]
                 if len(rest) == len(factor.axes):
                     remaining.append((v, factor))
-                elif rest:
+                elif rest and not set(rest) <= value.behind():
                     ids = project(self.ledger, factor, rest)
                     remaining.append((v, Factor(tuple(rest), ids, zero_scale(ids.shape))))
         result: list[Factor] = []
@@ -244,6 +244,21 @@ class Algebra:
             for d, dim in enumerate(value.dims):
                 dims[d] = firmer(dims[d], dim)
         return tuple(dims)
+
+    def settle(self, value: Value) -> Value:
+        """The value for an op that may see several rows at once: what has an order of its own in each slice
+        of a choice has one for all."""
+        behind, factors = value.behind(), list[Factor]()
+        for factor in value.factors:
+            rest = [a for a in factor.axes if a not in behind]
+            if not rest:
+                continue
+            if len(rest) < len(factor.axes):
+                ids = project(self.ledger, factor, rest)
+                self.ledger.zero(factor.scale)
+                factor = Factor(tuple(rest), ids, zero_scale(ids.shape))
+            factors.append(factor)
+        return replace(value, factors=tuple(factors))
 
     def opaque(self, *operands: Value) -> Value:
         """Any elementwise function of several operands: they move together, none can be rescaled."""

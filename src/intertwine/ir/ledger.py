@@ -68,6 +68,7 @@ class Ledger:
     ties: list[Tie] = field(default_factory=list)
     freezes: list[Freeze] = field(default_factory=list)
     projections: list[tuple[Ids, Ids]] = field(default_factory=list)
+    given: set[int] = field(default_factory=set)  # the projections that no op has made
     arrays: list[Ids] = field(default_factory=list)
     equations: list[Equation] = field(default_factory=list)
     marks: list[tuple[Ids, int, bool]] = field(default_factory=list)
@@ -140,10 +141,20 @@ class Ledger:
 
         The same block of labels always gets the same block label.
         """
-        key = np.sort(ids, axis=1).tobytes() + str(ids.shape).encode()
+        key = _key(ids)
         parents = self._blocks.get(key)
         if parents is None:
             parents = self.fresh_labels((ids.shape[0],))
             self._blocks[key] = parents
             self.projections.append((ids.reshape(-1), np.repeat(parents, ids.shape[1])))
         return parents
+
+    def lies_in(self, ids: Ids, parents: Ids) -> None:
+        """The rows of a new 2-D array lie in these blocks, of which each holds rows of other arrays too."""
+        self._blocks[_key(ids)] = parents
+        self.given.add(len(self.projections))
+        self.projections.append((ids.reshape(-1), np.repeat(parents, ids.shape[1])))
+
+
+def _key(ids: Ids) -> bytes:
+    return np.sort(ids, axis=1).tobytes() + str(ids.shape).encode()

@@ -8,6 +8,7 @@ several axes is a joint one: after `view(B, N, 3, heads, dim)` one factor lies o
     an axis with a factor       channels that may move
     an axis without             positions that are fixed: batch, pixels, tokens, classes
     an axis without, `wild`     all slices are equal (made by broadcasting), so it fits anything
+    an axis of no dimension     stands for a choice: every row is a slice of it (rows that experts compute)
 
 Shape ops are just numpy on the labels; nothing here writes facts except `join`.
 """
@@ -15,7 +16,7 @@ Shape ops are just numpy on the labels; nothing here writes facts except `join`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -67,6 +68,10 @@ class Value:
     def covered(self) -> set[Axis]:
         """The axes that carry labels."""
         return {a for f in self.factors for a in f.axes}
+
+    def behind(self) -> set[Axis]:
+        """The axes that carry labels and lie along no dimension: every row is one of their slices."""
+        return self.covered() - {a for d in self.dims for a in d}
 
     def factors_on(self, axes: Iterable[Axis]) -> list[Factor]:
         """The factors that touch any of these axes."""
@@ -154,18 +159,20 @@ def constant(shape: Sequence[int], zero: bool = False) -> Value:
     return Value(tuple((Axis(int(s), wild=True),) if s != 1 else () for s in shape), zero=zero)
 
 
-def parameter(ledger: Ledger, shape: Sequence[int]) -> Value:
-    """A weight about which nothing is known yet: one fresh factor a dimension."""
-    dims: list[tuple[Axis, ...]] = []
+def parameter(ledger: Ledger, shape: Sequence[int], stacked: Collection[int] = ()) -> Value:
+    """A weight about which nothing is known yet: one fresh factor a dimension; along those that are stacked
+    it has labels of its own in every slice of dimension 0, whose scales do what those of the slices would."""
+    dims = fixed(shape).dims
     factors: list[Factor] = []
-    for size in shape:
-        if size == 1:
-            dims.append(())
-            continue
-        axis = Axis(int(size))
-        dims.append((axis,))
-        factors.append(Factor((axis,), ledger.fresh_labels((size,)), ledger.fresh_scales((size,))))
-    return Value(tuple(dims), tuple(factors))
+    for dim, axes in enumerate(dims):
+        if axes:
+            axes = (*dims[0], *axes) if dim in stacked else axes
+            sizes = tuple(axis.size for axis in axes)
+            scale = zero_scale(sizes) if stacked and not dim else ledger.fresh_scales(sizes)
+            factors.append(Factor(axes, ledger.fresh_labels(sizes), scale))
+            if dim in stacked:
+                ledger.lies_in(factors[-1].ids, factors[0].ids)
+    return Value(dims, tuple(factors))
 
 
 def join(ledger: Ledger, value: Value, axes: Sequence[Axis]) -> Value:

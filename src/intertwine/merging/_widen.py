@@ -34,7 +34,7 @@ def widen(
     >>> wide[0].out_features, torch.allclose(wide(x), mlp(x), atol=1e-6)
     (6, True)
     """
-    rng = np.random.default_rng(seed)
+    rng, symmetry = np.random.default_rng(seed), symmetry.alike
     wide = copy.deepcopy(model)
     state = {
         n: t.detach() for n, t in named_tensors(wide).items() if n in symmetry.structure.inference.shapes

@@ -150,6 +150,7 @@ class Planner:
         check: bool = True,
         inputs: Inputs | None = None,
     ) -> None:
+        symmetry = symmetry.alike
         self.model, self.symmetry, self.options = model, symmetry, options
         symmetry.weights(model)  # refuses a symmetry of another model
         everything = find_axes(symmetry, axes)

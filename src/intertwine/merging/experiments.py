@@ -49,6 +49,7 @@ def feature_norms(model: nn.Module, symmetry: Symmetry, axis: str) -> np.ndarray
 
 def _grams(model: nn.Module, symmetry: Symmetry, axis: str) -> list[np.ndarray]:
     """Inner products of features on each side of an axis: of what writes it, and of what reads it."""
+    symmetry = symmetry.alike
     found = symmetry.axis(axis)
     target = Target(axis, found.size, find_places(symmetry, found), True)
     weights = float64_weights(symmetry, model)
@@ -102,6 +103,7 @@ def _along(
     score: Score,
     steps: Sequence[float],
 ) -> tuple[float, ...]:
+    symmetry = symmetry.alike
     moved = dict(float64_weights(symmetry, model))
     for name, swaps in pairs.items():
         axis = symmetry.axis(name)
@@ -152,6 +154,7 @@ def iteration_seconds(model: nn.Module, symmetry: Symmetry, rounds: int = 100) -
 
     Of the process and not of the clock: other work on the machine does not count.
     """
+    symmetry = symmetry.alike
     targets = [Target(a.name, a.size, find_places(symmetry, a), True) for a in find_axes(symmetry, None)]
     engine = Interleaved(targets, dict(float64_weights(symmetry, model)))
     seconds = []

@@ -325,12 +325,12 @@ class _Job:
         self.uniform = uniform
         if uniform:
             known = hasattr(model, "config") and hasattr(type(model), "_from_config")
-            limits = replace(limits, uniform=self._by_config(symmetry, axes) if known else layer_key)
+            limits = replace(limits, uniform=self._by_config(symmetry.alike, axes) if known else layer_key)
             asked = (*limits.ignore, *limits.ratios)
             self.unsaid = {n for n in self.unsaid if not any(matches(pattern, n) for pattern in asked)}
         self.options = replace(options, limits=replace(limits, grouped=grouped_weights(self.base)))
         self.axes = axes
-        self.planner = self._planner(symmetry)
+        self.planner = self._planner(symmetry.alike)
 
     def _by_config(self, symmetry: Symmetry, axes: Sequence[str] | None) -> Callable[[AxisPlan], str]:
         """Axes of one number of the config are one; those that it cannot narrow alone go last (`unsaid`)."""

@@ -65,11 +65,15 @@ def find_isomorphism(
     False
     """
     pair = Pairing(symmetry, model_b, model_a)
-    element = pair.on_orbit() or pair.searched(restarts=restarts, seed=seed)
-    moved = {**_others(model_a, symmetry), **pair.moved(element)}
-    weight, error = _worst(moved, {**_others(model_b, symmetry), **pair.a})
-    if error <= tolerance:
-        return Isomorphism(element, "", "", error)
+    before, after = _others(model_a, symmetry), _others(model_b, symmetry)
+    # The closed form may come near and miss, where scalings of several channels hang together: then search.
+    for find in (pair.on_orbit, lambda: pair.searched(restarts=restarts, seed=seed)):
+        element = find()
+        if element is None:
+            continue
+        weight, error = _worst({**before, **pair.moved(element)}, {**after, **pair.a})
+        if error <= tolerance:
+            return Isomorphism(element, "", "", error)
     return Isomorphism(None, _axis_of(symmetry, weight), weight, error)
 
 

@@ -270,6 +270,7 @@ examples(
 example("flatten.using_ints", lambda h: aten.flatten.using_ints(torch.relu(h), 1), out=24)
 example("unflatten.int", lambda h: aten.unflatten.int(torch.relu(h), 2, [4, 2]), out=2)
 example("view.dtype", lambda h, p: h.relu() * aten.view.dtype(p, torch.int64).sign(), params=((3, 1),))
+example("complex.default", lambda h, p: aten.complex.default(h, h * p).abs(), params=((8,),))
 example("view_as_complex.default", lambda h: aten.view_as_complex.default(h.reshape(2, 3, 4, 2)).abs(), out=4)
 example(
     "view_as_real.default",
@@ -580,6 +581,34 @@ examples(
     lambda f: lambda h, w: h + f(w, torch.tensor([0, 3, 1]), torch.tensor([0, 2]))[0][:, None],
     params=((9, 8),),
 )
+example(
+    "embedding_bag.padding_idx",
+    lambda h, w: (
+        h
+        + aten.embedding_bag.padding_idx(
+            w, torch.tensor([0, 3, 1]), torch.tensor([0, 2]), False, 0, False, None, False, None
+        )[0][:, None]
+    ),
+    params=((9, 8),),
+)
+examples(
+    ["linalg_inv.default", "inverse.default", "matrix_exp.default", "linalg_matrix_exp.default"],
+    lambda f: lambda h, p: h @ f(p),
+    params=((8, 8),),
+)
+example("linalg_solve.default", lambda h, p: aten.linalg_solve.default(p, h.mT).mT, params=((8, 8),))
+example("matrix_power.default", lambda h, p: h @ aten.matrix_power.default(p, 3), params=((8, 8),))
+example("trace.default", lambda h, p: h.relu() + aten.trace.default(p), params=((8, 8),))
+example("linalg_det.default", lambda h, p: h.relu() * aten.linalg_det.default(p), params=((8, 8),))
+examples(["linalg_slogdet.default"], lambda f: lambda h, p: h.relu() + f(p)[1], params=((8, 8),))
+examples(
+    ["linalg_cholesky.default"],
+    lambda f: lambda h, p: h.relu() + f(p @ p.T + 9 * torch.eye(4)).sum(),
+    params=((4, 6),),
+)
+examples(["linalg_qr.default"], lambda f: lambda h, p: h.relu() + f(p)[1].sum(), params=((4, 6),))
+example("diag_embed.default", lambda h, p: (aten.diag_embed.default(h.relu()) @ p)[..., 0], params=((8, 1),))
+example("diag.default", lambda h, p: h @ aten.diag.default(p), params=((8,),))
 example("diagonal.default", lambda h: aten.diagonal.default(h.relu(), 0, 0, 1).t()[:, None] * h)
 example("diagonal_copy.default", lambda h: aten.diagonal_copy.default(h.relu(), 0, 0, 1).t()[:, None] * h)
 

@@ -1,4 +1,6 @@
-"""Fourier transforms: linear along their dimensions, whose positions are fixed; all others pass."""
+"""Fourier transforms: linear along their dimensions, whose positions are fixed; all others pass. Complex
+numbers: real scales and matrices act on both parts alike.
+"""
 
 from __future__ import annotations
 
@@ -29,3 +31,9 @@ def fourier_plane(
 ) -> Value:
     """The same along two dimensions."""
     return _transformed(ctx, x, dims_of(x, dim))
+
+
+@rule("complex.default")
+def complex_of(ctx: Context, real: Value, imaginary: Value) -> Value:
+    """a + ib: both are moved and rescaled alike."""
+    return ctx.add(real, imaginary)

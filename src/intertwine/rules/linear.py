@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from intertwine.graph.eager import KERNELS
-from intertwine.ir.value import Value, fixed
+from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE
+from intertwine.ir.value import Factor, Value, fixed
 from intertwine.rules import moments
 from intertwine.rules.registry import Context, rule
 
@@ -62,7 +63,7 @@ def addmm(ctx: Context, bias: Value, a: Value, b: Value, *, beta: float = 1, alp
 
 @rule("einsum.default", contracts=True)
 def einsum(ctx: Context, spec: str, operands: Sequence[Value], **_: object) -> Value:
-    """Any einsum without repeated letters inside one operand."""
+    """Any einsum; of an operand in which a letter comes twice, the diagonal is taken first."""
     spec = spec.replace(" ", "")
     if "->" not in spec:
         free = sorted(c for c in set(spec) if c.isalpha() and spec.count(c) == 1)
@@ -73,11 +74,45 @@ def einsum(ctx: Context, spec: str, operands: Sequence[Value], **_: object) -> V
     ranks = [len(v.dims) - len(t.replace("...", "")) for v, t in zip(operands, terms, strict=True)]
     most = "".join(unused[: max([r for r, t in zip(ranks, terms, strict=True) if "..." in t], default=0)])
     filled = [t.replace("...", most[len(most) - r :] if r else "") for t, r in zip(terms, ranks, strict=True)]
-    if any(len(set(t)) < len(t) for t in filled):
-        for value in operands:
-            ctx.fix(value, "einsum takes a diagonal")
-        return fixed(ctx.shape)
-    return ctx.einsum(",".join(filled) + "->" + out.replace("...", most), *operands)
+    plain, values = list[str](), list[Value]()
+    for term, value in zip(filled, operands, strict=True):
+        for letter in [c for c in dict.fromkeys(term) if term.count(c) == 2]:
+            value = take_diagonal(ctx, value, term.index(letter), term.rindex(letter))
+            term = term.replace(letter, "") + letter
+        if len(set(term)) < len(term):
+            for given in operands:
+                ctx.fix(given, "einsum takes a diagonal of more than two dimensions")
+            return fixed(ctx.shape)
+        plain.append(term)
+        values.append(value)
+    return ctx.einsum(",".join(plain) + "->" + out.replace("...", most), *values)
+
+
+def row_and_column(x: Value, a: int, b: int) -> tuple[Factor, Factor] | None:
+    """The factors along two dimensions of one size, if there is one along each, and on nothing else."""
+    axes = [x.dims[d] for d in (a, b)]
+    found = [x.factors_on(dim) for dim in axes]
+    simple = all(len(dim) == 1 and [f.axes for f in on] == [dim] for dim, on in zip(axes, found, strict=True))
+    return (found[0][0], found[1][0]) if simple and x.shape[a] == x.shape[b] else None
+
+
+def take_diagonal(ctx: Context, x: Value, a: int, b: int) -> Value:
+    """W_ii along two dimensions, which becomes the last one: rows and columns move together."""
+    pair, size = row_and_column(x, a, b), min(x.shape[a], x.shape[b])
+    if pair is None:
+        x = ctx.fix(x, "its diagonal is taken", [a, b])
+        last, factors = fixed((size,)).dims, x.factors
+    else:
+        rows, columns = pair
+        ctx.ledger.tie(rows.ids, columns.ids)
+        scale = ctx.ledger.fresh_scales(rows.ids.shape)
+        ctx.ledger.equation((scale, rows.scale, columns.scale), (1.0, -1.0, -1.0), (1, 1, 1))
+        for factor in pair:
+            ctx.ledger.mark(factor.ids, ANY_NONLINEAR | UNMERGEABLE)
+        others = tuple(f for f in x.factors if f not in pair)
+        last, factors = (rows.axes,), (*others, Factor(rows.axes, rows.ids, scale))
+    kept = tuple(d for i, d in enumerate(x.dims) if i not in (a, b))
+    return Value((*kept, *last), factors, x.zero)
 
 
 @rule("bilinear.default", contracts=True)
@@ -115,7 +150,7 @@ def grouped_mm(
         return fixed(ctx.shape)
     ctx.role(b, 1, "in")
     ctx.role(b, 2, "out")
-    a, b = ctx.fix(a, "rows lie in groups", [0]), ctx.pointed(b, [0], "tokens are routed to experts")
+    a, b = ctx.fix(a, "rows lie in groups", [0]), ctx.pointed(b, [0], "tokens are routed to experts", True)
     return ctx.einsum("yx,xz->yz", a, b.with_dims(b.dims[1:]))
 
 

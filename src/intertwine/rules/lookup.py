@@ -161,7 +161,10 @@ def argsort(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     return sort(ctx, x, *args, **kwargs)[1]
 
 
-@rule("_embedding_bag.default", "_embedding_bag_forward_only.default", looks_up=True)
+@rule(
+    "_embedding_bag.default", "_embedding_bag_forward_only.default", "embedding_bag.padding_idx",
+    looks_up=True,
+)  # fmt: skip
 def embedding_bag(
     ctx: Context, weight: Value, index: Value, offsets: Value, scale_grad: bool = False, mode: int = 0,
     sparse: bool = False, per_sample: Value | None = None, *args: Any,

@@ -124,25 +124,47 @@ class Context(Algebra):
         which ones they are depends on no accident (`rules.ties`). If so, they are remembered."""
         return False
 
-    def pointed(self, value: Value, dims: Sequence[int], reason: str) -> Value:
+    def behind(self, size: int) -> Axis | None:
+        """Where every row of the result takes one of `size` slices: an axis that stands for the choice. Two
+        lookups have the same one if their rows take the same slices; None where nothing is known of it."""
+        return None
+
+    def pointed(self, value: Value, dims: Sequence[int], reason: str, rows: bool = False) -> Value:
         """The value as an index into some of its dimensions finds it: nothing moves along them, unless it is
-        one, whose channels the index names and moves with."""
+        one, whose channels the index names and moves with.
+
+        rows: every row of the result is one slice. What has an order of its own in each slice has that of the
+        slice: its labels lie on an axis that no dimension has (`Value.behind`).
+        """
         axes = value.dims[dims[0]] if len(dims) == 1 and value.dims else ()
         found = value.factors_on(axes)
-        if self.named is None or len(axes) != 1 or axes[0].size != len(self.named) or len(found) > 1:
+        names = self.named is not None and len(axes) == 1 and axes[0].size == len(self.named)
+        joint = len(axes) == 1 and any(len(f.axes) > 1 for f in found)
+        chosen = self.behind(axes[0].size) if rows and joint else None
+        if names and not found and axes[0].wild:
+            return value
+        if not (chosen is not None or (names and len(found) == 1)):
             return self._unnamed(value, dims, reason)
-        if not found:
-            return value if axes[0].wild else self._unnamed(value, dims, reason)
-        (factor,) = found
-        self.ledger.tie(self.named, project(self.ledger, factor, axes))
-        self.ledger.mark(factor.ids, ANY_NONLINEAR | UNMERGEABLE)
-        self.ledger.zero(factor.scale)
-        rest = [a for a in factor.axes if a is not axes[0]]
-        kept = [f for f in value.factors if f is not factor]
-        if rest:
-            ids = project(self.ledger, factor, rest)
-            kept.append(Factor(tuple(rest), ids, zero_scale(ids.shape)))
-        return replace(value.renamed({axes[0]: Axis(axes[0].size)}), factors=tuple(kept))
+        if not names and self.named is not None:
+            self.ledger.freeze(self.named, reason)
+        kept = [f for f in value.factors if f not in found]
+        for factor in found:
+            slices, rest = project(self.ledger, factor, axes), [a for a in factor.axes if a is not axes[0]]
+            if names:
+                self.ledger.tie(self.named, slices)  # type: ignore[arg-type]
+            else:
+                self.ledger.freeze(slices, reason)
+            self.ledger.mark(slices, ANY_NONLINEAR | UNMERGEABLE)
+            if rest and chosen is not None:
+                kept.append(factor.renamed({axes[0]: chosen}))
+                continue
+            self.ledger.mark(factor.ids, ANY_NONLINEAR | UNMERGEABLE)
+            self.ledger.zero(factor.scale)
+            if rest:
+                ids = project(self.ledger, factor, rest)
+                kept.append(Factor(tuple(rest), ids, zero_scale(ids.shape)))
+        plain = value.renamed({axes[0]: Axis(axes[0].size)})
+        return replace(plain, factors=tuple(kept))
 
     def labelled(self, value: Value, dim: int) -> Value:
         """The value with the channels that its index names along a dimension that the index fills."""

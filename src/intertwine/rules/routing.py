@@ -14,6 +14,7 @@ An op that is none of these sees which numbers they are, or in which order rows 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +31,8 @@ SLICES = frozenset("slice.Tensor select.int unsqueeze.default squeeze.dim".split
 SPLITS = frozenset("split.Tensor split_with_sizes.default".split())  # as argument 2
 VIEWS = frozenset("view.default _unsafe_view.default reshape.default".split())
 SIZES_ONLY = frozenset("empty_like.default new_empty.default _assert_tensor_metadata.default".split())
+EXCHANGES = frozenset("transpose.int".split())
+PRODUCTS = frozenset("matmul.default bmm.default".split())
 GROUPED = frozenset("_grouped_mm.default transformers.grouped_mm_fallback.default".split())
 EXACT = (torch.int32, torch.int64, torch.float32, torch.float64)  # every number of a channel is one of these
 
@@ -79,6 +82,24 @@ class Names:
         for result, made in step[1].items():
             self._of[node, result] = made
         return step[0], []
+
+    def chosen_by(self, node: fx.Node) -> tuple[Any, int]:
+        """(what says which slice of dimension 0 every row takes, how many dimensions of rows there are)."""
+        if op_of(node) in GROUPED:
+            given = node.args[2] if len(node.args) > 2 else node.kwargs.get("offs")
+            rows, bounds = self.of(node.args[0]), self.of(given)
+            if rows is None or bounds is None or (rows.kind, bounds.kind) != ("rows", "bounds"):
+                return given, 1
+            return (rows.order if rows.source is bounds.source else given), 1
+        where = facts(node).points
+        pointer = node.args[where] if where is not None and where < len(node.args) else None
+        chosen = [n for n in (pointer if isinstance(pointer, (list, tuple)) else [pointer]) if n is not None]
+        if len(chosen) != 1 or not isinstance(chosen[0], fx.Node):
+            return None, 0
+        found = self.of(chosen[0])
+        if found is not None and found.kind == "places" and found.order is not None:
+            return found.order, _rank(chosen[0])
+        return chosen[0], _rank(chosen[0])
 
     def _indexed(self, node: fx.Node, about: Rule) -> tuple[Ids | None, dict[int | None, Named]] | None:
         """Lookups by an index, and products by groups."""
@@ -191,6 +212,58 @@ class Names:
         if op in VIEWS:
             return shape[:1] == _shape(args[0])[:1]
         return op == "linear.default" and rank > 1 and rows == [args[0]]
+
+
+def row_by_row(node: fx.Node, rows: Sequence[fx.Node], lead: int) -> bool:
+    """Whether an op meets rows with the same rows alone: the first `lead` dimensions of these operands."""
+    about, op, args = facts(node), op_of(node), node.args
+    if op == "einsum.default":
+        terms = _terms(str(args[0]))[0]
+        own = [t[:lead] for t, n in zip(terms, args[1], strict=True) if n in rows]  # type: ignore[arg-type]
+        return len(set(own)) == 1 and "." not in own[0] and len(own[0]) == lead
+    rank = _rank(args[0])
+    if not rows_first(node, rows, lead):
+        return False
+    if about.family == "pointwise" or (about.same and not about.fills):
+        return True
+    if op in VIEWS:
+        return True
+    where = args[1:2] if op in SLICES else args[2:3] if op in SPLITS else args[1:] if op in EXCHANGES else ()
+    if where:
+        wide = rank + (op == "unsqueeze.default")
+        return all(isinstance(d, int) and d % wide >= lead for d in where)
+    if op == "linear.default":
+        return rank > lead and list(rows) == [args[0]]
+    if op in PRODUCTS:
+        return all(_rank(n) >= lead + 2 for n in rows)
+    return op in GROUPED and lead == 1 and list(rows) == [args[0]]
+
+
+def rows_first(node: fx.Node, rows: Sequence[fx.Node], lead: int) -> bool:
+    """Whether the results of an op that meets rows with the same rows have these rows first.
+
+    >>> first, other = fx.Graph().placeholder("a"), fx.Graph().placeholder("b")
+    >>> product = fx.Graph().call_function(torch.ops.aten.einsum.default, ("bi,bkih->bkh", [other, first]))
+    >>> rows_first(product, [first], 2), rows_first(product, [first], 3)
+    (True, False)
+    """
+    op, args = op_of(node), node.args
+    if op == "einsum.default":
+        terms, out = _terms(str(args[0]))
+        own = {t[:lead] for t, n in zip(terms, args[1], strict=True) if n in rows}  # type: ignore[arg-type]
+        return own == {out[:lead]} and "." not in out[:lead]
+    tensors = [v for v in tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor)]
+    alike = all(_shape(n)[:lead] == tuple(v.shape[:lead]) for v in tensors for n in rows)
+    ranks = {_rank(n) for n in rows}
+    if facts(node).family == "pointwise" or op in PRODUCTS:  # with others that have more dimensions in front
+        return alike and ranks == {v.dim() for v in tensors}
+    return alike and bool(tensors)
+
+
+def _terms(spec: str) -> tuple[list[str], str]:
+    """The letters of the operands of an einsum, and of its result ("" where it says none)."""
+    left, _, out = spec.replace(" ", "").partition("->")
+    return left.split(","), out
 
 
 def _nodes(tree: Any) -> list[fx.Node]:

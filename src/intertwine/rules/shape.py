@@ -24,7 +24,13 @@ def view(ctx: Context, x: Value, *args: Any) -> Value:
     return ctx.reshape(x, ctx.shape)
 
 
-@rule("view.dtype", "view_as_complex.default", "view_as_real.default")
+@rule("view_as_real.default")
+def view_as_real(ctx: Context, x: Value) -> Value:
+    """Real and imaginary parts side by side, in a new dimension that is fixed; the others are linear."""
+    return x.with_dims((*x.dims, *fixed((2,)).dims))
+
+
+@rule("view.dtype", "view_as_complex.default")
 def reinterpret(ctx: Context, x: Value, *args: Any) -> Value:
     """The last dimension changes its meaning (complex pairs): it is fixed."""
     rank = len(x.dims)
@@ -221,7 +227,9 @@ def copy(ctx: Context, target: Value, source: Value, *args: Any) -> Value:
 def embedding(ctx: Context, weight: Value, index: Value, *args: Any, **kwargs: Any) -> Value:
     """Rows of a table, which are fixed: data decides which. Where the index moves the result moves along."""
     ctx.role(weight, 1, "out")
-    table, index = separate([ctx.pointed(weight, [0], "rows are looked up by index"), ctx.opaque(index)])
+    table, index = separate(
+        [ctx.pointed(weight, [0], "rows are looked up by index", True), ctx.opaque(index)]
+    )
     return Value((*index.dims, table.dims[1]), (*index.factors, *table.factors))
 
 
@@ -243,7 +251,7 @@ def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     for i in indices:
         if i is not None:
             ctx.fix(i, "used as an index")
-    x = ctx.pointed(x, places, "looked up by index")
+    x = ctx.pointed(x, places, "looked up by index", places == [0])
     kept = [d for d in range(len(x.dims)) if d not in places]
     adjacent = places == list(range(places[0], places[-1] + 1))
     start = places[0] if adjacent else 0
@@ -260,7 +268,7 @@ def index_select(ctx: Context, x: Value, dim: int, chosen: Value) -> Value:
     if (order := _listed(ctx, x.shape[dim])) is not None:
         return ctx.take(x, dim, order)
     ctx.fix(chosen, "used as an index")
-    x = ctx.pointed(x, [dim], "looked up by index")
+    x = ctx.pointed(x, [dim], "looked up by index", dim == 0)
     return x.with_dims((*x.dims[:dim], *fixed(ctx.shape[dim : dim + 1]).dims, *x.dims[dim + 1 :]))
 
 
@@ -278,15 +286,6 @@ def triangle(ctx: Context, x: Value, *args: Any) -> Value:
     """Positions decide what is kept: the last two dimensions are fixed."""
     rank = len(x.dims)
     return ctx.fix(x, "a triangle is cut out", [rank - 2, rank - 1])
-
-
-@rule("diagonal.default", "diagonal_copy.default")
-def diagonal(ctx: Context, x: Value, offset: int = 0, a: int = 0, b: int = 1) -> Value:
-    """Entries at equal places of two dimensions, which are fixed; the others pass."""
-    a, b = a % len(x.dims), b % len(x.dims)
-    x = ctx.fix(x, "its diagonal is taken", [a, b])
-    kept = tuple(d for i, d in enumerate(x.dims) if i not in (a, b))
-    return x.with_dims((*kept, *fixed(ctx.shape[-1:]).dims))
 
 
 @rule("slice_scatter.default")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +13,10 @@ from torch import fx
 from intertwine.graph.export import Traced
 from intertwine.ir.ledger import UNMERGEABLE, Ids, Ledger
 from intertwine.ir.placing import project
-from intertwine.ir.value import Factor, Value, parameter
+from intertwine.ir.value import Axis, Factor, Value, parameter
 from intertwine.rules import Context, facts
-from intertwine.rules.routing import Names
+from intertwine.rules.registry import Product
+from intertwine.rules.routing import Names, row_by_row, rows_first
 from intertwine.rules.ties import Ties
 from intertwine.symmetry.windows import NONE, Windows
 
@@ -25,7 +26,7 @@ class Slot:
     """The labels of one dimension of one weight.
 
     ids and scale have shape (size,), or (groups, size) where the order along this dimension may differ in
-    each group of dimension 0 (the input channels of a grouped convolution).
+    each group of dimension 0 (the input channels of a grouped convolution, the channels of each expert).
     """
 
     weight: str
@@ -59,9 +60,10 @@ class Inference:
 class GraphContext(Context):
     """The primitives, and what the graph knows about weights."""
 
-    def __init__(self, result: Inference) -> None:
+    def __init__(self, result: Inference, stacks: Collection[tuple[str, int]] = ()) -> None:
+        """stacks: dimensions of weights that have labels of their own in every slice of dimension 0."""
         super().__init__(result.ledger)
-        self.result = result
+        self.result, self._stacks = result, stacks
         self._weight_of: dict[int, str] = {}
         self._transposes: dict[int, tuple[str, Value]] = {}  # held, so that ids stay theirs
         self._parts: dict[int, tuple[str, Value]] = {}  # views and slices of a weight; held likewise
@@ -73,6 +75,8 @@ class GraphContext(Context):
         self.windows = Windows()
         self._names: Names
         self._node: fx.Node
+        self._choices: dict[Any, Axis] = {}  # what says which slices rows take -> the axis that stands for it
+        self._lead: dict[Axis, int] = {}  # how many dimensions these rows have
         self._ties: Ties
 
     def begin(self, traced: Traced) -> None:
@@ -90,6 +94,34 @@ class GraphContext(Context):
         self.named, seen = self._names.enter(node)
         for labels in seen:
             self.ledger.freeze(labels, "their places are computed with")
+
+    def behind(self, size: int) -> Axis | None:
+        """See `Context.behind`."""
+        chosen, lead = self._names.chosen_by(self._node)
+        if chosen is None or not lead:
+            return None
+        axis = self._choices.setdefault((chosen, size), Axis(size))
+        return axis if self._lead.setdefault(axis, lead) == lead else None
+
+    def settled(self, node: fx.Node, env: Mapping[fx.Node, Any]) -> tuple[Mapping[fx.Node, Any], bool]:
+        """(the operands of an op, whether its results are rows if these are): rows that are slices of a
+        choice stay such where they meet the same rows alone."""
+        rows = {n: axes for n in node.all_input_nodes if (axes := _behind(env[n]))} if self._lead else {}
+        if not rows:
+            return env, True
+        choices = set[Axis]().union(*rows.values())
+        lead = self._lead[next(iter(choices))]
+        if len(choices) == 1 and row_by_row(node, list(rows), lead):
+            return env, rows_first(node, list(rows), lead)
+        return {n: self.settle(env[n]) if n in rows else env[n] for n in node.all_input_nodes}, True
+
+    def settle(self, value: Any) -> Any:
+        """What is read or made by an op that may see several rows at once."""
+        if isinstance(value, Product):
+            return Product(super().settle(value.left), super().settle(value.right))
+        if isinstance(value, (list, tuple)):
+            return [self.settle(v) for v in value]
+        return super().settle(value) if isinstance(value, Value) else value
 
     def depends_on_order(self, node: fx.Node) -> bool:
         """Whether a value names channels, or its rows lie in the order of such names: no element acts on it
@@ -123,13 +155,14 @@ class GraphContext(Context):
     def weight(self, name: str, shape: tuple[int, ...], users: list[fx.Node]) -> Value:
         """The symbolic value of a weight; a tied weight is one value."""
         if name not in self.result.values:
-            value = parameter(self.ledger, shape)
+            stacked = [dim for dim in range(len(shape)) if (name, dim) in self._stacks]
+            value = parameter(self.ledger, shape, stacked)
             self.result.values[name] = value
             self.result.shapes[name] = shape
             self._weight_of[id(value)] = name
             for dim, axes in enumerate(value.dims):
                 if axes:
-                    factor = next(f for f in value.factors if f.axes == axes)
+                    factor = next(f for f in value.factors if f.axes[-1] is axes[0])
                     self._own(Slot(name, dim, factor.ids, factor.scale))
         self._users.setdefault(name, []).extend(users)
         return self.result.values[name]
@@ -245,3 +278,10 @@ class GraphContext(Context):
                 self.ledger.zero(factor.scale)  # the lifted scales do the same to the same outputs
         kept = tuple(f for f in split.factors if f.axes != (axis,))
         return Value(split.dims, (*kept, lifted))
+
+
+def _behind(value: Any) -> set[Axis]:
+    if isinstance(value, Product):
+        return value.left.behind() | value.right.behind()
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return set[Axis]().union(*(v.behind() for v in values if isinstance(v, Value)))

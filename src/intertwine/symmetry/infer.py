@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,20 +22,29 @@ from intertwine.symmetry.context import GraphContext, Inference, Slot
 MOVED = "which of these positions are read depends on the input's size"
 
 
-def infer(graphs: Sequence[Traced], *, without: Sequence[Mapping[fx.Node, Rotary]] = ()) -> Inference:
+def infer(
+    graphs: Sequence[Traced],
+    *,
+    without: Sequence[Mapping[fx.Node, Rotary]] = (),
+    stacks: Collection[tuple[str, int]] = (),
+) -> Inference:
     """Run every node's rule; freeze what no rule explains.
 
     graphs: one model traced at one or several sizes. All facts are about the same weights, so that what is
     left holds at every one of these sizes. The values are those of the first. without: of each graph, the
-    rotary embeddings to leave out, by their results.
+    rotary embeddings to leave out, by their results. stacks: see `symmetry.stacks`.
     """
     result = Inference(Ledger())
-    ctx = GraphContext(result)
+    ctx = GraphContext(result, stacks)
     for k, traced in enumerate(graphs):
         ctx.begin(traced)
         env = _run(ctx, traced, without[k] if without else {})
         if traced is graphs[0]:
-            listed = (n for n, v in env.items() if isinstance(v, Value) and not ctx.depends_on_order(n))
+            listed = (
+                n
+                for n, v in env.items()
+                if isinstance(v, Value) and not ctx.depends_on_order(n) and not v.behind()
+            )
             result.values.update({"%" + n.name: env[n] for n in listed})
             result.unused = [name for name in ctx.unread if name not in result.shapes]
     _freeze_moved(ctx)
@@ -60,7 +69,7 @@ def _freeze_unread(result: Inference) -> None:
         *(ids for tie in ledger.ties for ids in (tie.left, tie.right)),
         *(freeze.labels for freeze in ledger.freezes),
         *(ids for ids, _, _ in ledger.marks),
-        *(child for child, _ in ledger.projections),
+        *(child for k, (child, _) in enumerate(ledger.projections) if k not in ledger.given),
     ):
         touched[ids] = True
     ledger.at("the whole graph")
@@ -93,7 +102,8 @@ def _run(ctx: GraphContext, traced: Traced, without: Mapping[fx.Node, Rotary]) -
         elif node.op == "output":
             for source in node.all_input_nodes:
                 ctx.unname(source, "their places are an output of the model")
-            _finish(ctx, traced, fx.node.map_arg(node.args[0], lambda n: env[n]))
+            given, _ = ctx.settled(node, env)
+            _finish(ctx, traced, fx.node.map_arg(node.args[0], given.__getitem__))
     return env
 
 
@@ -139,12 +149,18 @@ def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
     if node.target is operator.getitem:
         ctx.pick(node)
         return env[node.args[0]][node.args[1]]  # type: ignore[index]
-    args = fx.node.map_arg(node.args, lambda n: env[n])
-    kwargs = fx.node.map_arg(node.kwargs, lambda n: env[n])
-    shapes = _shapes(node)
-    leaves = _flat((args, kwargs))
     ctx.op, ctx.floating = str(node.target).removeprefix("aten."), _floating(node)
     ctx.ledger.at(f"{ctx.op} at {where(node)}")
+    given, rows = ctx.settled(node, env)
+    made = _applied(ctx, node, given)
+    return made if rows else ctx.settle(made)
+
+
+def _applied(ctx: GraphContext, node: fx.Node, given: Mapping[fx.Node, Any]) -> Any:
+    args = fx.node.map_arg(node.args, lambda n: given[n])
+    kwargs = fx.node.map_arg(node.kwargs, lambda n: given[n])
+    shapes = _shapes(node)
+    leaves = _flat((args, kwargs))
     ctx.enter(node)
     if None in shapes or any(isinstance(leaf, _Unsized) for leaf in leaves):
         return _stop(ctx, node, f"its size depends on data at {where(node)}", leaves, shapes)

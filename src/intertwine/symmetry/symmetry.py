@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -26,6 +27,7 @@ from intertwine.symmetry.infer import Inference, infer
 from intertwine.symmetry.pairs import Turns
 from intertwine.symmetry.prove import Clock, Proof
 from intertwine.symmetry.specs import Spec, to_networkx, write_spec
+from intertwine.symmetry.stacks import find_stacks, kept_stacks
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.transform import (
     EVERY_PART,
@@ -51,10 +53,11 @@ class Symmetry:
         """graphs: the model traced at one or several sizes; the first one is that of the example."""
         clock = Clock()
         self.traced = graphs[0]
-        self.inference = infer(graphs)
         self._relaxed = _without_rotations(graphs)
         self.proof: Proof | None = None
+        self.inference = infer(graphs)
         self._solve()
+        self._stack(graphs)
         self.seconds = {"export": seconds_export, "infer": clock.seconds}
 
     def _solve(self) -> None:
@@ -63,6 +66,30 @@ class Symmetry:
             self.structure.turns = find_turns(self.structure, self._relaxed)
         self.axes: tuple[Axis, ...] = build_axes(self.structure)
         self.__dict__.pop("values", None)  # they are those of the structure before
+
+    def _stack(self, graphs: Sequence[Traced]) -> None:
+        """Give every slice of a stacked weight an order of its own, wherever it has one."""
+        self._plain, stacks = self.inference, find_stacks(self.structure)
+        while stacks:
+            self.inference = infer(graphs, stacks=stacks)
+            self._solve()
+            kept = kept_stacks(self.structure, stacks)
+            if kept == stacks:
+                return
+            stacks, self.inference = kept, self._plain
+            if not stacks:
+                self._solve()
+
+    @property
+    def alike(self) -> Symmetry:
+        """The part of the group that keeps one order for all slices of a stack (`symmetry.stacks`): where one
+        goes from a slice, it goes from all, so this is what merging works on."""
+        if self.inference is self._plain:
+            return self
+        part = copy.copy(self)
+        part.inference = self._plain
+        part._solve()
+        return part
 
     def __repr__(self) -> str:
         frozen = sum(a.group.name == "trivial" for a in self.axes)
@@ -99,6 +126,7 @@ class Symmetry:
         ledger.freeze(np.flatnonzero(chosen[self._class]), reason)
         owner = structure.component_class[structure.component]
         ledger.zero(structure.scales[(owner >= 0) & chosen[owner]])
+        self._plain = self.inference
         self._solve()
 
     def keep_pairs_still(self) -> None:

@@ -1,0 +1,135 @@
+"""Matrices whose rows and columns are read together: inverses, exponentials, traces, diagonals.
+
+inverse       (A W B)^-1 = B^-1 W^-1 A^-1     rows become columns, scales their inverses
+exponential   exp(A W A^-1) = A exp(W) A^-1   rows and columns move together, one undoes the other
+trace         tr(A W A^-1) = tr W             likewise
+diagonal      W_ii                            rows and columns move together
+determinant   and others                      rows and columns are fixed, other dimensions pass
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE
+from intertwine.ir.placing import project
+from intertwine.ir.value import Axis, Factor, Value, fixed, zero_scale
+from intertwine.rules.linear import matmul, row_and_column, take_diagonal
+from intertwine.rules.registry import Context, rule
+
+EXCHANGED = "rows and columns are exchanged"
+
+
+def _square(ctx: Context, x: Value, reason: str) -> tuple[Value, tuple[Factor, Factor] | None]:
+    """A value that is read as matrices, and its rows and columns, which move together or are fixed. What lies
+    along other dimensions is not rescaled."""
+    rank = len(x.dims)
+    pair = row_and_column(x, rank - 2, rank - 1)
+    rest = [f for f in x.factors if pair is None or f not in pair]
+    for factor in rest:
+        ctx.ledger.zero(factor.scale)
+        ctx.ledger.mark(factor.ids, ANY_NONLINEAR)
+    if pair is None:
+        return replace(ctx.fix(x, reason, [rank - 2, rank - 1]), zero=False), None
+    rows, columns = pair
+    ctx.ledger.tie(rows.ids, columns.ids)
+    ctx.ledger.equation((rows.scale, columns.scale), (1.0, 1.0), (1, 1))
+    plain = (Factor(f.axes, f.ids, zero_scale(f.ids.shape)) for f in rest)
+    return Value(x.dims, (*plain, *pair)), pair
+
+
+@rule("linalg_inv.default", "inverse.default")
+def inverse(ctx: Context, x: Value) -> Value:
+    """W^-1: rows become columns and columns rows, rescaled by the inverse."""
+    rank = len(x.dims)
+    sides = {a for d in (rank - 2, rank - 1) for a in x.dims[d]}
+    if any(len(sides.intersection(f.axes)) > 1 for f in x.factors) or x.zero:
+        return replace(ctx.fix(x, EXCHANGED, [rank - 2, rank - 1]), zero=False)
+    factors = []
+    for factor in x.factors:
+        others = [a for a in factor.axes if a not in sides]
+        if others:
+            ctx.ledger.mark(project(ctx.ledger, factor, others), ANY_NONLINEAR)
+        scale = ctx.ledger.fresh_scales(factor.scale.shape) if factor.scale.any() else factor.scale
+        ctx.ledger.equation((factor.scale, scale), (1.0, 1.0), (1, 1))
+        factors.append(Factor(factor.axes, factor.ids, scale))
+    # Of equal entries the inverse is none.
+    plain = {a: Axis(a.size) for a in sides if a.wild}
+    return Value((*x.dims[:-2], x.dims[-1], x.dims[-2]), tuple(factors)).renamed(plain)
+
+
+@rule("linalg_solve.default")
+def solve(ctx: Context, a: Value, b: Value, *, left: bool = True) -> Value:
+    """A^-1 B, or B A^-1."""
+    vector = len(b.dims) == 1 or (len(a.dims) - 1 == len(b.dims) and a.shape[:-1] == b.shape)
+    given = b.with_dims((*b.dims, ())) if vector else b
+    out = matmul(ctx, inverse(ctx, a), given) if left else matmul(ctx, given, inverse(ctx, a))
+    return out.with_dims(out.dims[:-1]) if vector else out
+
+
+@rule("matrix_exp.default", "linalg_matrix_exp.default", "matrix_power.default")
+def power(ctx: Context, x: Value, *args: Any) -> Value:
+    """f(W) with f(A W A^-1) = A f(W) A^-1: rows and columns move together."""
+    return _square(ctx, x, "a power is taken of it as a matrix")[0]
+
+
+@rule("trace.default")
+def trace(ctx: Context, x: Value) -> Value:
+    """tr W: rows and columns move together, one rescaled by the inverse of the other."""
+    _, pair = _square(ctx, x, "its trace is taken")
+    for factor in pair or ():
+        ctx.ledger.mark(factor.ids, UNMERGEABLE)
+    return Value(())
+
+
+@rule("diagonal.default", "diagonal_copy.default")
+def diagonal(ctx: Context, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """W_ii: rows and columns move together; beside the main diagonal they are fixed."""
+    a, b = dim1 % len(x.dims), dim2 % len(x.dims)
+    if not offset:
+        return take_diagonal(ctx, x, a, b)
+    x = ctx.fix(x, "its diagonal is taken", [a, b])
+    kept = tuple(d for i, d in enumerate(x.dims) if i not in (a, b))
+    return x.with_dims((*kept, *fixed(ctx.shape[-1:]).dims))
+
+
+@rule("diag_embed.default")
+def diag_embed(ctx: Context, x: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
+    """A matrix with these entries on its diagonal: its rows and columns move with them, and share scales."""
+    rank, last = len(x.dims) + 1, x.dims[-1]
+    found = x.factors_on(last)
+    plain = (offset, dim1 % rank, dim2 % rank) == (0, rank - 2, rank - 1)
+    if not plain or len(last) != 1 or len(found) != 1:
+        x = ctx.fix(x, "put on a diagonal")
+        return replace(fixed(ctx.shape), zero=x.zero)
+    (entries,), columns = found, Axis(last[0].size)
+    ids = ctx.ledger.fresh_labels(entries.ids.shape)
+    ctx.ledger.tie(ids, entries.ids)
+    ctx.ledger.mark(ids, ANY_NONLINEAR | UNMERGEABLE)
+    ctx.ledger.mark(entries.ids, ANY_NONLINEAR | UNMERGEABLE)
+    scales = [ctx.ledger.fresh_scales(entries.ids.shape) for _ in range(2)]
+    ctx.ledger.equation((entries.scale, *scales), (1.0, -1.0, -1.0), (1, 1, 1))
+    others = tuple(f for f in x.factors if f is not entries)
+    sides = (
+        Factor(entries.axes, entries.ids, scales[0]),
+        Factor(entries.renamed({last[0]: columns}).axes, ids, scales[1]),
+    )
+    return Value((*x.dims, (columns,)), (*others, *sides), x.zero)
+
+
+@rule("diag.default")
+def diag(ctx: Context, x: Value, offset: int = 0) -> Value:
+    """The diagonal of a matrix, or the matrix of a diagonal."""
+    return diag_embed(ctx, x, offset) if len(x.dims) == 1 else diagonal(ctx, x, offset)
+
+
+@rule("linalg_det.default", "linalg_slogdet.default", "linalg_cholesky.default", "linalg_qr.default")
+def whole(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value | tuple[Value, ...]:
+    """Determinants and what else is read off whole matrices: these are fixed, other dimensions pass."""
+    x = ctx.fix(
+        ctx.opaque(x), "its determinant or a factorisation is taken", [len(x.dims) - 2, len(x.dims) - 1]
+    )
+    kept = x.dims[:-2]
+    made = tuple(Value((*kept, *fixed(shape[len(kept) :]).dims), x.factors) for shape in ctx.shapes)
+    return made if len(made) > 1 else made[0]
