@@ -77,14 +77,16 @@ def rows(measured: dict[str, Any]) -> list[list[str]]:
             continue
         unlike = list({n: None for work in works for n in work["networks"]})
         ends = [measured["networks"][n] for n in unlike]
+        heads = any("accuracy_1" in way for work in works for way in work["ways"].values())
+        groups = [[end] for end in ends] if heads else [ends]  # of several tasks there is no mean
         size = f"{works[0]['test_inputs']:,} inputs, {asked} asked"
         found.append(
             [
                 f"**{name}** ({size})",
                 "the networks themselves",
                 str(len(networks)),
-                _accuracy(ends),
-                _loss(ends),
+                " and ".join(map(_accuracy, groups)),
+                " and ".join(map(_loss, groups)),
                 "",
                 "",
             ]
