@@ -21,6 +21,7 @@ from intertwine.text import first_line
 
 USER_MODULE = "intertwine_user_"  # how the modules of `file.py:factory` are named
 _SAFE_PATH = "PYTHONSAFEPATH"
+_REPORTING = {"ORT_DISABLE_TELEMETRY": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 _counting = Lock()
 _starting, _safe_before = 0, os.environ.get(_SAFE_PATH)  # who starts workers; what was set before
 # What a signal raises. A class of the user's own that derives from KeyboardInterrupt is an error.
@@ -131,6 +132,13 @@ def safe_workers() -> Iterator[None]:
                 os.environ.pop(_SAFE_PATH, None)
                 if _safe_before is not None:
                     os.environ[_SAFE_PATH] = _safe_before
+
+
+def report_nothing() -> None:
+    """Before onnxruntime or Ray is imported: they report their use to their makers, and onnxruntime keeps the
+    machine's number for it in the home folder. Whoever wants that sets the variables otherwise."""
+    for name, value in _REPORTING.items():
+        os.environ.setdefault(name, value)
 
 
 def _strictness() -> tuple[bool, bool]:

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from intertwine.errors import InputError, MissingExtra, Unsupported, VerificationFailed
 from intertwine.files import write_bytes
+from intertwine.foreign import report_nothing
 from intertwine.graph.export import eval_copy, export_program, free_shapes, load_program
 from intertwine.text import first_line
 
@@ -148,6 +149,7 @@ def _open_torch(path: Path) -> Callable[[Call], list[Tensor]]:
 
 
 def _write_onnx(model: nn.Module, call: Call, path: Path, free: bool) -> None:
+    report_nothing()
     try:
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401

@@ -18,7 +18,7 @@ from typing import Any
 
 from intertwine import numbers
 from intertwine.errors import InputError, MissingExtra, Unsupported
-from intertwine.foreign import safe_workers
+from intertwine.foreign import report_nothing, safe_workers
 from intertwine.sweeping.task import Task, TaskOutcome, run_task
 from intertwine.text import first_line, quoted
 
@@ -55,6 +55,7 @@ def joblib_backend(root: Path, jobs: int) -> Iterator[Mapper]:
 @contextmanager
 def ray_backend(root: Path, jobs: int) -> Iterator[Mapper]:
     """A Ray cluster: that of RAY_ADDRESS, or a local one with `jobs` worker processes."""
+    report_nothing()
     try:
         import ray
     except ModuleNotFoundError as error:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import MissingExtra, ModelError, Unsupported
+from intertwine.foreign import report_nothing
 from intertwine.reading import check_memory, existing_file, muted, parsing
 from intertwine.text import first_line, quoted
 from intertwine.zoo.onnx_bounds import Bounded, check_functions, check_numbers, of_sizes
@@ -312,6 +313,7 @@ def _does_not_run(path: Path, error: Exception) -> ModelError:
 @torch.no_grad()
 def _check_equal(module: OnnxModule, example: tuple[Tensor, ...], read: Any, path: Path) -> None:
     """Refuse a module that computes something else; nothing is checked without onnxruntime."""
+    report_nothing()
     try:
         import onnxruntime
     except ModuleNotFoundError:
