@@ -53,3 +53,36 @@ def test_no_second_copy_is_held(llama, monkeypatch) -> None:
     assert pair.is_large and not state.held
     name = next(iter(state.weights))
     assert state.weights[name] is not state.weights[name] and state.weights[name].dtype == torch.float64
+
+
+def test_some_weights_of_a_moved_model_are_not_made(llama, monkeypatch) -> None:
+    """A step looks at those that it needs; the stream's family reaches nearly all."""
+    model, _, symmetry = llama
+    weights = raised.Raised(symmetry.weights(model))
+    looks = []
+    look = raised.Raised.__getitem__
+    monkeypatch.setattr(
+        raised.Raised, "__getitem__", lambda self, name: looks.append(name) or look(self, name)
+    )
+    moved = weights.moved(symmetry.sample(1))
+    some = moved.only(list(weights)[:3])
+    assert len(some) == 3 and not looks
+    first = next(iter(weights))
+    assert torch.equal(some[first], moved[first])
+
+
+def test_looks_grow_with_the_depth_not_with_its_square(monkeypatch) -> None:
+    counts = []
+    monkeypatch.setattr(raised, "LARGE", 0)
+    look = raised.Raised.__getitem__
+    for depth in (4, 8):
+        layers = [layer for _ in range(depth) for layer in (nn.Linear(6, 6), nn.ReLU())]
+        model = nn.Sequential(*layers, nn.Linear(6, 2))
+        symmetry = trace(model, torch.zeros(1, 6))
+        looks = []
+        with monkeypatch.context() as patch:
+            count = lambda self, name, looks=looks: looks.append(name) or look(self, name)  # noqa: E731
+            patch.setattr(raised.Raised, "__getitem__", count)
+            assert align(model, act(model, symmetry.sample(0)), symmetry).distance_after < 1e-5
+        counts.append(len(looks))
+    assert counts[1] < 2.5 * counts[0]

@@ -7,9 +7,10 @@ import torch
 
 import intertwine
 from intertwine.errors import InputError
-from intertwine.merging import MergePlan, Options, Planner, apply_merge, places
+from intertwine.merging import MergePlan, Options, Planner, apply_merge
 from intertwine.merging.combine import fold_parts
 from intertwine.merging.moments import propagate_moments
+from intertwine.orbit import raised
 from intertwine.zoo import resolve
 
 pytest.importorskip("transformers")
@@ -25,8 +26,8 @@ def llama() -> tuple:  # type: ignore[type-arg]
 def test_a_layer_at_a_time(llama: tuple, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[type-arg]
     source, symmetry = llama
     found = []
-    for large in (places.LARGE, 0):
-        monkeypatch.setattr(places, "LARGE", large)
+    for large in (raised.LARGE, 0):
+        monkeypatch.setattr(raised, "LARGE", large)
         made = intertwine.merge(
             source.model, source.example, symmetry=symmetry, method="magnitude", target_params=0.9
         )

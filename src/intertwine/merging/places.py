@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +11,8 @@ from torch import Tensor
 
 from intertwine.errors import InputError, NotFound
 from intertwine.ir.ledger import Ids
+from intertwine.orbit import Raised, is_large
 from intertwine.symmetry import Axis, Symmetry
-
-LARGE = 2_000_000_000  # bytes that the weights may take in float64; beyond, they are raised one at a time
 
 Weights = Mapping[str, Tensor]
 
@@ -77,29 +76,8 @@ def float64_weights(symmetry: Symmetry, model: torch.nn.Module) -> Mapping[str, 
     """The weights that carry axes in float64: copies, or, of a large model, made when they are asked for."""
     weights = symmetry.weights(model)
     if is_large(weights.values()):
-        return _Raised(weights)
+        return Raised(weights, device=None)
     return {name: tensor.detach().to(torch.float64, copy=True) for name, tensor in weights.items()}
-
-
-def is_large(tensors: Iterable[Tensor]) -> bool:
-    """Whether copies in float64 would take more memory than a tool may: then one is made at a time."""
-    return 8 * sum(t.numel() for t in tensors) > LARGE
-
-
-class _Raised(Mapping[str, Tensor]):
-    """Weights that are raised to float64 on every look."""
-
-    def __init__(self, weights: Mapping[str, Tensor]) -> None:
-        self._weights = weights
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._weights[name].detach().to(torch.float64, copy=True)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._weights)
-
-    def __len__(self) -> int:
-        return len(self._weights)
 
 
 def has_scaling(symmetry: Symmetry, places: Sequence[Place], wanted: Mapping[str, float]) -> bool:

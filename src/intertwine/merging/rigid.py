@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,9 +21,10 @@ from intertwine.graph.example import Example
 from intertwine.graph.export import eval_copy, named_tensors
 from intertwine.graph.run import raised, run
 from intertwine.merging.combine import fold_parts
-from intertwine.merging.places import find_places, is_large
+from intertwine.merging.places import find_places
 from intertwine.merging.plan import AxisPlan, Merge, MergePlan, PlacePlan
 from intertwine.merging.shrink import find_dropped, shrink
+from intertwine.orbit import is_large
 from intertwine.symmetry import Axis, Symmetry
 
 TOLERANCE = 1e-4  # float64; loose because some forwards cast to float32 inside
@@ -118,24 +119,37 @@ class _Prober:
     def failure(self, axes: Sequence[AxisPlan]) -> str:
         """ "" if the narrowed model runs and is right, otherwise the reason."""
         plan = MergePlan(tuple(axes))
-        # in the precision that the model keeps them in, so that both sides are rounded alike
-        parts = [
-            {n: t.to(self.weights[n].dtype) for n, t in p.items()} for p in fold_parts(plan, self.weights)
-        ]
+        parts = self._parts(plan)
         try:
-            narrow = shrink(self.model, parts, find_dropped(plan))
-            got = outputs_of(narrow, self.inputs)
-            if self.kept:
-                outputs_of(narrow, (self.inputs[0], {**self.inputs[1], **self.kept}))
+            got = self._narrow_outputs(plan, parts)
         except Exception as error:  # whatever a forward raises on a size that it does not expect
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             return f"its size is written into the forward: {first[:120]}"
-        folded = {name: tensor for part in parts for name, tensor in part.items()}
-        wide = {**self.weights, **expand(plan, folded)}
-        expected = run(self.symmetry.traced, wide, *self.inputs)
+        again = parts if isinstance(parts, list) else self._parts(plan)
+        folded = {name: tensor for part in again for name, tensor in part.items()}
+        expand(plan, folded)
+        expected = run(self.symmetry.traced, {**self.weights, **folded}, *self.inputs)
         if not alike(got, expected):
             return "the narrower model runs but computes something else"
         return ""
+
+    def _parts(self, plan: MergePlan) -> Iterable[dict[str, Tensor]]:
+        """The narrowed weights, in the precision that the model keeps them in: both sides are rounded alike.
+
+        Of a large model they are made anew each time they are asked for, so that one copy is held at a time.
+        """
+        parts = (
+            {n: t.to(self.weights[n].dtype) for n, t in part.items()}
+            for part in fold_parts(plan, self.weights)
+        )
+        return parts if is_large(self.weights.values()) else list(parts)
+
+    def _narrow_outputs(self, plan: MergePlan, parts: Iterable[dict[str, Tensor]]) -> list[Tensor]:
+        narrow = shrink(self.model, parts, find_dropped(plan))
+        got = outputs_of(narrow, self.inputs)
+        if self.kept:
+            outputs_of(narrow, (self.inputs[0], {**self.inputs[1], **self.kept}))
+        return got
 
 
 def floating(output: Any) -> list[Tensor]:
@@ -155,13 +169,12 @@ def alike(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
     return True
 
 
-def expand(plan: MergePlan, folded: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The merged weights at the old widths: every channel of a class is the merged one, readers 1/N."""
-    out = dict(folded)
+def expand(plan: MergePlan, weights: dict[str, Tensor]) -> None:
+    """Merged weights back at the old widths: every channel of a class is the merged one, readers 1/N."""
     for axis in plan.axes:
         classes = axis.classes()
         for part in axis.places:
-            place, tensor = part.place(axis.size), out[part.param].clone()
+            place, tensor = part.place(axis.size), weights.pop(part.param).clone()
             for members in classes:
                 if len(members) == 1:
                     continue
@@ -171,8 +184,7 @@ def expand(plan: MergePlan, folded: Mapping[str, Tensor]) -> dict[str, Tensor]:
                     value = value / len(members)
                 for c in members:
                     tensor.index_copy_(place.dim, torch.from_numpy(place.where[c]), value)
-            out[part.param] = tensor
-    return out
+            weights[part.param] = tensor
 
 
 def example_inputs(symmetry: Symmetry) -> Inputs:

@@ -27,13 +27,13 @@ from intertwine.merging.eliminate import make_up
 from intertwine.merging.experts import find_mixtures, plan_experts
 from intertwine.merging.heads import make_up_heads, plan_heads
 from intertwine.merging.limits import find_units, matches
-from intertwine.merging.places import is_large
 from intertwine.merging.plan import CHANNELS, EXPERTS, HEADS, RANK, STREAM, AxisPlan, MergePlan
 from intertwine.merging.refit import refit
 from intertwine.merging.rigid import floating
 from intertwine.merging.shrink import apply_plan
 from intertwine.merging.spectral import plan_linear
 from intertwine.merging.trial import Narrowing
+from intertwine.orbit import is_large
 
 if TYPE_CHECKING:
     from intertwine.merging.decide import Planner

@@ -27,13 +27,14 @@ from intertwine.merging.decide import PAPER_BETAS, Options, Planner
 from intertwine.merging.folding import Folding
 from intertwine.merging.limits import Limits, grouped_weights, layer_key, matches
 from intertwine.merging.lists import dropped_entries, entries
-from intertwine.merging.places import check_beta, find_axes, find_places, is_large
+from intertwine.merging.places import check_beta, find_axes, find_places
 from intertwine.merging.plan import CHANNELS, AxisPlan, MergePlan
 from intertwine.merging.registry import all_parameters, find_method
 from intertwine.merging.repair import norms_of, reestimate_norms
 from intertwine.merging.rewriting import has_attention, rewrite, wanted_rewritings
 from intertwine.merging.shrink import apply_merge, numbers_of
 from intertwine.merging.storage import flops_of, save_merged
+from intertwine.orbit import is_large
 from intertwine.progress import Progress, counted
 from intertwine.results import Result, Table
 from intertwine.symmetry import Symmetry, trace

@@ -16,6 +16,7 @@ from intertwine.orbit.gauge import find_gauge
 from intertwine.orbit.isomorphism import Isomorphism, find_isomorphism
 from intertwine.orbit.matching import Matcher
 from intertwine.orbit.pair import SAME, Pairing
+from intertwine.orbit.raised import Raised, is_large
 from intertwine.orbit.scales import along
 from intertwine.orbit.stabiliser import Stabiliser, automorphisms, find_stabiliser
 from intertwine.orbit.state import State
@@ -30,6 +31,7 @@ __all__ = [
     "Isomorphism",
     "Matcher",
     "Pairing",
+    "Raised",
     "Stabiliser",
     "State",
     "Unit",
@@ -40,5 +42,6 @@ __all__ = [
     "find_gauge",
     "find_isomorphism",
     "find_stabiliser",
+    "is_large",
     "search",
 ]

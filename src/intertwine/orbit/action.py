@@ -47,7 +47,7 @@ class GroupAction:
 
 def in_float64(weights: Weights) -> Weights:
     """float64 copies on the CPU; of a large model each is made when it is looked at."""
-    return Raised(weights) if is_large(weights) else double(weights)
+    return Raised(weights) if is_large(weights.values()) else double(weights)
 
 
 def double(weights: Weights) -> dict[str, Tensor]:

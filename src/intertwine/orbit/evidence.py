@@ -36,6 +36,7 @@ class Known:
     def __init__(self, action: GroupAction, target: Weights, state: State) -> None:
         self.scales, self.params, self.target, self.state = action.scales, action.params, target, state
         s = self.structure = action.structure
+        self._shapes = s.inference.shapes  # of weights that may be costly to look at
         self._placed = np.ones(s.classes.count, bool)
         for unit in action.forest.units:
             self._placed[unit.classes] = False
@@ -67,7 +68,7 @@ class Known:
     def share(self, unit: Unit) -> float:
         """How much of the best weight that carries the unit is known along its other dimensions, 0 to 1."""
         spots = [spot for spot in unit.spots if spot.param in self.params]
-        matrices = [spot for spot in spots if self.target[spot.param].dim() > 1]
+        matrices = [spot for spot in spots if len(self._shapes[spot.param]) > 1]
         usable = [spot for spot in matrices or spots if self._clear(unit, spot)]
         return max((self._share(spot.slot) for spot in usable), default=0.0)
 
@@ -151,17 +152,17 @@ class Known:
 
     def _others(self, slot: Slot) -> list[Slot]:
         param, own = slot
-        dims = range(self.target[param].dim())
+        dims = range(len(self._shapes[param]))
         return [(param, dim) for dim in dims if dim != own and (param, dim) in self.structure.span]
 
     def seen(self, weights: Weights, slot: Slot) -> Tensor | None:
         """The weight, with all that is not known along its other dimensions left out; None if nothing is."""
+        spans = {other: self.structure.span[other] for other in self._others(slot)}
+        masks = {other: self.positions[start:stop] for other, (start, stop) in spans.items()}
+        if not all(mask.any() for mask in masks.values()):
+            return None
         held = {slot[0]: weights[slot[0]]}
-        for other in self._others(slot):
-            start, stop = self.structure.span[other]
-            mask = self.positions[start:stop]
-            if not mask.any():
-                return None
+        for other, mask in masks.items():
             if not mask.all():
                 apply_factors(self.structure, held, other, mask.astype(np.float64))
             for where, matrices in self._projections(other):

@@ -10,6 +10,7 @@ models of one orbit, and k is searched for (`descent`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -51,6 +52,7 @@ class Pairing:
         named = {name for name, _ in model_a.named_parameters()}
         self.action = GroupAction(find_subgroup(symmetry), named & set(self.a))
         self._moved: tuple[Element, Weights] | None = None
+        self._distances: dict[Element | None, float] = {}
 
     @property
     def is_large(self) -> bool:
@@ -96,10 +98,16 @@ class Pairing:
         return self._moved[1]
 
     def distance(self, element: Element | None = None) -> float:
-        """|A - g B| / |A| over the parameters."""
-        moved = self.b if element is None else self.moved(element)
-        squares = self.action.squared_distance(self.a, moved), self.action.squared_norm(self.a)
-        return float(np.sqrt(squares[0] / max(squares[1], 1e-300)))
+        """|A - g B| / |A| over the parameters; told once for each element."""
+        if element not in self._distances:
+            moved = self.b if element is None else self.moved(element)
+            square = self.action.squared_distance(self.a, moved)
+            self._distances[element] = float(np.sqrt(square / max(self._square, 1e-300)))
+        return self._distances[element]
+
+    @cached_property
+    def _square(self) -> float:
+        return self.action.squared_norm(self.a)
 
 
 def _weights(symmetry: Symmetry, model: nn.Module, side: str) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ is its element only, and `weights[name]` is that weight in float64, moved by the
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
@@ -20,20 +21,31 @@ from intertwine.symmetry.transform import Action, fibre_map
 LARGE = 2_000_000_000  # bytes that the weights of one model may take in float64
 
 
-def is_large(weights: Mapping[str, Tensor]) -> bool:
-    """Whether float64 copies would take more memory than a tool may."""
-    return 8 * sum(t.numel() for t in weights.values()) > LARGE
+def is_large(tensors: Iterable[Tensor]) -> bool:
+    """Whether float64 copies would take more memory than a tool may: then one is made at a time."""
+    return 8 * sum(t.numel() for t in tensors) > LARGE
 
 
 class Raised(Mapping[str, Tensor]):
-    """Weights in float64 on the CPU, made at every look: g . theta, or theta without an element."""
+    """Weights in float64, made at every look: g . theta, or theta without an element.
 
-    def __init__(self, stored: Mapping[str, Tensor], element: Element | None = None) -> None:
-        self._stored, self._action = stored, None if element is None else Action(element)
+    device: where they are wanted; None leaves them where they are stored.
+    """
+
+    def __init__(
+        self, stored: Mapping[str, Tensor], element: Element | None = None, device: str | None = "cpu"
+    ) -> None:
+        self._stored, self._device = stored, device
+        self._action = None if element is None else Action(element)
 
     def __getitem__(self, name: str) -> Tensor:
-        tensor = self._stored[name].detach().to("cpu", torch.float64)
+        stored = self._stored[name].detach()
+        own = isinstance(self._stored, Raised)  # made for this look
+        tensor = stored.to(self._device or stored.device, torch.float64, copy=not own)
         return tensor if self._action is None else self._action.weight(name, tensor)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._stored  # a mapping would make the weight to tell
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._stored)
@@ -43,8 +55,9 @@ class Raised(Mapping[str, Tensor]):
 
     def only(self, names: Iterable[str]) -> Raised:
         """Some of the weights."""
-        out = Raised({name: self._stored[name] for name in names if name in self._stored})
-        out._action = self._action
+        out, chosen = copy.copy(self), [name for name in names if name in self._stored]
+        inner = self._stored
+        out._stored = inner.only(chosen) if isinstance(inner, Raised) else {n: inner[n] for n in chosen}
         return out
 
     def moved(self, element: Element) -> Raised:
