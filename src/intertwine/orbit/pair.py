@@ -10,6 +10,7 @@ models of one orbit, and k is searched for (`descent`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -98,8 +99,11 @@ class Pairing:
     def distance(self, element: Element | None = None) -> float:
         """|A - g B| / |A| over the parameters."""
         moved = self.b if element is None else self.moved(element)
-        squares = self.action.squared_distance(self.a, moved), self.action.squared_norm(self.a)
-        return float(np.sqrt(squares[0] / max(squares[1], 1e-300)))
+        return float(np.sqrt(self.action.squared_distance(self.a, moved) / max(self._norm, 1e-300)))
+
+    @cached_property
+    def _norm(self) -> float:
+        return self.action.squared_norm(self.a)
 
 
 def _weights(symmetry: Symmetry, model: nn.Module, side: str) -> dict[str, Tensor]:
