@@ -12,7 +12,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from export_once import exporting_once
-from fuzz.fast_export import install, torchs_own
+from fuzz.fast_export import install
 from intertwine.data import Dataset, load_data
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test reaches for the network
@@ -57,13 +57,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 install()
 STARTED = exporting_once()  # kept: what a generator put in place goes with it
 STARTED.__enter__()
-
-
-@pytest.fixture
-def torchs_own_export() -> Iterator[None]:
-    """The way of torch.export itself, from end to end."""
-    with torchs_own():
-        yield
 
 
 @pytest.fixture(scope="module")

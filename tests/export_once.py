@@ -5,7 +5,7 @@ and inputs, and on no value of either: in there they are fake. `fingerprint` wri
 cannot (a closure, a class local to a test) the model is exported anew. No reader of a graph changes it.
 
 `fuzz/test_fuzz.py` holds the graphs against those of torch's own way, on random programs and on real
-architectures; tests with the fixture `torchs_own_export` and every process that a test starts go that way.
+architectures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fuzz.fast_export import in_one_go
+from fuzz.fast_export import exporting, in_one_go
+from intertwine.graph import functional
 
 KEPT = 200  # programs; a worker that kept thousands would need gigabytes
 exported: dict[bytes, tuple[Any, Any]] = {}
@@ -68,20 +69,16 @@ def _code(model: nn.Module) -> list[Any]:
 
 
 def _remembered(export: Callable[..., Any]) -> Callable[..., Any]:
-    def once(
-        model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, **more: Any
-    ) -> Any:
-        key = fingerprint(model, args, kwargs) if more == {"strict": False} else None
+    def once(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        key = fingerprint(model, args, kwargs)
         if key is None:
-            return export(model, args, kwargs, **more)
+            return export(model, args, kwargs)
         if key not in exported:
             while len(exported) >= KEPT:
                 exported.pop(next(iter(exported)))
-            found = export(model, args, kwargs, **more)
-            if not hasattr(found, "program"):  # torch's own, where one go does not do
-                return found
-            found.program._state_dict, found.program._example_inputs = {}, None  # the weights of one model
-            exported[key] = found, _code(model)  # kept: so their ids stay theirs
+            program = export(model, args, kwargs)
+            program._state_dict, program._example_inputs = {}, None  # the weights of one model
+            exported[key] = program, _code(model)  # kept: so their ids stay theirs
         return exported[key][0]
 
     return once
@@ -90,10 +87,5 @@ def _remembered(export: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def exporting_once() -> Iterator[None]:
     """Inside, `intertwine` exports equal models once."""
-    with in_one_go():
-        whole = torch.export.export
-        torch.export.export = _remembered(whole)
-        try:
-            yield
-        finally:
-            torch.export.export = whole
+    with in_one_go(), exporting(_remembered(functional.in_one_go)):
+        yield

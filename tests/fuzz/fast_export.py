@@ -1,29 +1,36 @@
 """The graph of a small model without the constant cost of exporting, about four fifths of it.
 
-Every call of `run_decompositions` collects some thousand composite ops, registers a dozen kernels on each and
-takes them off again. Nothing of this depends on the model: `install` does it once, and afterwards the tables
-are exchanged. `in_one_go` traces a functional graph once, with composite ops kept whole as an empty table of
-decompositions keeps them, where torch traces three times; for the fuzzer `in_one_pass` has a shorter way.
-`test_fuzz.py` holds both against torch's own.
+Every export collects some thousand composite ops, registers a dozen kernels on each and takes them off again.
+Nothing of this depends on the model: `install` does it once, and afterwards the tables are exchanged.
+`in_one_go` is the way of `intertwine` itself; for the fuzzer `in_one_pass` has a shorter one. `test_fuzz.py`
+holds both against torch's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
-import torch
 from torch import fx, nn
 from torch._decomp import decompositions_for_rng
 from torch._subclasses import fake_impls
-from torch.export import _trace, exported_program
+from torch.export import exported_program
 from torch.export.exported_program import ExportedProgram
 
-from .one_pass import copy_literals, trace_in_one_pass
+from intertwine.graph import functional
+
+from .one_pass import trace_in_one_pass
 
 _collect = exported_program._collect_all_valid_cia_ops
 _override = exported_program._override_composite_implicit_decomp
+_split = exported_program._split_decomp_table_to_cia_and_python_decomp
+_TABLES = {
+    "_collect_all_valid_cia_ops": _collect,
+    "_override_composite_implicit_decomp": _override,
+    "_split_decomp_table_to_cia_and_python_decomp": _split,
+}
+_one_go = functional.in_one_go
 _tables: dict[
     frozenset[tuple[Any, Any]], tuple[dict[Any, dict[Any, Any]], dict[Any, Callable[..., Any]]]
 ] = {}
@@ -63,50 +70,31 @@ def _exchange(wanted: dict[Any, Callable[..., Any]]) -> Iterator[None]:
             implementations.pop(op, None)  # as the original does, whoever registered it
 
 
-class _Decomposed:
-    """What `torch.export.export` returns, of which only one thing is asked."""
-
-    def __init__(self, program: ExportedProgram) -> None:
-        self.program = program
-
-    def run_decompositions(self, table: Mapping[Any, Any]) -> ExportedProgram:
-        """The program; it was traced with an empty table."""
-        if table:
-            raise ValueError("traced with an empty table of decompositions")
-        return self.program
+def _export_in_one_go(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
+    with _plainly():
+        return _one_go(model, args, kwargs)
 
 
-_whole = torch.export.export
+def _export_in_one_pass(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not kwargs:
+        with suppress(Exception), _exchange(_composite()), _plainly():  # torch's own way says what is wrong
+            return trace_in_one_pass(model, args)
+    return _export_in_one_go(model, args, kwargs)
+
+
+def _refuse(*given: Any) -> ExportedProgram:
+    raise NotImplementedError("torch's own way is wanted")
 
 
 def _composite() -> dict[Any, Callable[..., Any]]:
     """The composite ops that an empty table of decompositions keeps whole."""
     if not _kept:
-        _kept.append(exported_program._split_decomp_table_to_cia_and_python_decomp({})[0])
+        _kept.append(_split({})[0])
     return _kept[0]
 
 
-def _export_once(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, **more: Any
-) -> Any:
-    if more != {"strict": False}:  # asked for by someone else: an exporter, a test that saves a program
-        return _whole(model, args, kwargs, **more)
-    try:
-        with _exchange(_composite()), _plainly():
-            program = _trace._export(model, args, kwargs, strict=False, pre_dispatch=False)
-            copy_literals(program.graph)
-            return _Decomposed(program)
-    except Exception:  # programs that were exported before trace no second time; and errors are torch's own
-        return _whole(model, args, kwargs, **more)
-
-
-def _export_in_one_pass(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, **more: Any
-) -> Any:
-    if not kwargs and more == {"strict": False}:
-        with suppress(Exception), _exchange(_composite()), _plainly():  # torch's own way says what is wrong
-            return trace_in_one_pass(model, args)
-    return _export_once(model, args, kwargs, **more)
+def _split_once(table: dict[Any, Any]) -> Any:
+    return (dict(_composite()), {}) if not table else _split(table)
 
 
 @contextmanager
@@ -122,54 +110,45 @@ def _plainly() -> Iterator[None]:
 
 
 @contextmanager
-def in_one_go(export: Callable[..., Any] = _export_once) -> Iterator[None]:
-    """Every export of ours in here is traced once."""
+def exporting(way: Callable[..., Any]) -> Iterator[None]:
+    """In here the first way that `intertwine` exports a model is this one."""
     decompositions_for_rng.PhiloxStateTracker.reset()
-    before, torch.export.export = torch.export.export, export
+    before, functional.in_one_go = functional.in_one_go, way
     try:
         yield
     finally:
-        torch.export.export = before
+        functional.in_one_go = before
+
+
+def in_one_go() -> AbstractContextManager[None]:
+    """The way of users, with tables that were made once."""
+    return exporting(_export_in_one_go)
 
 
 def in_one_pass() -> AbstractContextManager[None]:
     """The same for the small models of the fuzzer, on real tensors; no node knows its layer."""
-    return in_one_go(_export_in_one_pass)
+    return exporting(_export_in_one_pass)
 
 
 def install() -> None:
     """Collect and register once in this process."""
     exported_program._collect_all_valid_cia_ops = _collect_once
     exported_program._override_composite_implicit_decomp = _exchange
-
-
-@contextmanager
-def in_all_passes() -> Iterator[None]:
-    """Inside, torch traces as often as it likes; only its tables are those that were made once."""
-    before, torch.export.export = torch.export.export, _whole
-    try:
-        yield
-    finally:
-        torch.export.export = before
+    exported_program._split_decomp_table_to_cia_and_python_decomp = _split_once
 
 
 @contextmanager
 def torchs_own() -> Iterator[None]:
     """Inside, every export is torch's own, wherever this stands."""
-    tables = exported_program._collect_all_valid_cia_ops, exported_program._override_composite_implicit_decomp
-    remove()
+    tables = {name: getattr(exported_program, name) for name in _TABLES}
     try:
-        with in_all_passes():
+        for name, original in _TABLES.items():
+            setattr(exported_program, name, original)
+        with exporting(_refuse):
             yield
     finally:
-        exported_program._collect_all_valid_cia_ops = tables[0]
-        exported_program._override_composite_implicit_decomp = tables[1]
+        for name, table in tables.items():
+            setattr(exported_program, name, table)
 
 
-def remove() -> None:
-    """Back to torch's own tables."""
-    exported_program._collect_all_valid_cia_ops = _collect
-    exported_program._override_composite_implicit_decomp = _override
-
-
-__all__ = ["in_all_passes", "in_one_go", "in_one_pass", "install", "torchs_own"]
+__all__ = ["exporting", "in_one_go", "in_one_pass", "install", "torchs_own"]

@@ -9,7 +9,7 @@ taken. `test_fuzz.py` compares both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -26,6 +26,8 @@ from torch.fx.experimental import proxy_tensor
 from torch.nn.utils import stateless
 from torch.utils._pytree import tree_leaves
 
+from intertwine.graph.functional import copy_literals
+
 BY_ENTRIES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 
 
@@ -41,12 +43,6 @@ class Program:
     graph_module: fx.GraphModule
     graph_signature: Any
     constants: dict[str, Tensor]
-
-    def run_decompositions(self, table: Mapping[Any, Any]) -> Program:
-        """The program itself: nothing was decomposed."""
-        if table:
-            raise ValueError("traced with an empty table of decompositions")
-        return self
 
 
 def trace_in_one_pass(model: nn.Module, args: tuple[Any, ...]) -> Program:
@@ -130,10 +126,3 @@ def _lift(module: fx.GraphModule, before: fx.Node) -> dict[str, Tensor]:
         module.graph.erase_node(node)
     copy_literals(module.graph)
     return constants
-
-
-def copy_literals(graph: fx.Graph) -> None:
-    """A tensor that stands in the code is copied by the op that `run_decompositions` writes."""
-    for node in graph.nodes:
-        if node.target is torch.ops.aten.lift_fresh_copy.default:
-            node.target = torch.ops.aten.clone.default

@@ -24,7 +24,7 @@ from .generate import SIZES, generate
 from .program import Model, Program, program
 from .shrink import judge, shrink
 
-few = settings(derandomize=True, max_examples=examples(20, 55), suppress_health_check=list(HealthCheck))
+few = settings(derandomize=True, max_examples=examples(14, 55), suppress_health_check=list(HealthCheck))
 
 
 @st.composite

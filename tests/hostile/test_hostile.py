@@ -26,7 +26,7 @@ from intertwine.cli.parser import build_parser, commands
 from intertwine.foreign import safe_workers
 from intertwine.training import processes
 
-SHARE = 13  # every thirteenth case of the generated ones
+SHARE = 29  # every 29th case of the generated ones; nightly all
 MUTATIONS = 20  # of each reader
 CALLS = 97  # every 97th call of a public function
 PUBLIC = {name for name in intertwine.__all__ if isinstance(getattr(intertwine, name), FunctionType)}

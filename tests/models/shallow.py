@@ -59,6 +59,27 @@ def narrow_swin() -> nn.Module:
     return models.SwinTransformer([4, 4], 24, [2, 1], [3, 6], [4, 4])
 
 
+def googlenet() -> nn.Module:
+    """Four branches that are concatenated, twice."""
+    net = import_vision("torchvision.models.googlenet")  # the name of a function, too
+    first, second = net.Inception(16, 8, 12, 16, 4, 8, 8), net.Inception(40, 16, 12, 24, 4, 8, 8)
+    head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(56, 10))
+    stem = net.BasicConv2d(3, 16, kernel_size=7, stride=2, padding=3)
+    return nn.Sequential(stem, first, nn.MaxPool2d(3, 2, ceil_mode=True), second, head)
+
+
+def ghostnet() -> nn.Module:
+    """Blocks with and without a stride, a squeeze and a shortcut of their own."""
+    rows = (
+        [3, 16, 16, 0, 1],
+        [3, 48, 24, 0, 2],
+        [3, 72, 24, 0, 1],
+        [5, 72, 40, 0.25, 2],
+        [5, 120, 40, 0.25, 1],
+    )
+    return timm.models.ghostnet.GhostNet([[row] for row in rows], width=0.5)
+
+
 def mixer_s16() -> nn.Module:
     return timm.models.MlpMixer(img_size=64, patch_size=16, num_blocks=2, embed_dim=64)
 
@@ -85,7 +106,8 @@ SHALLOW: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "convnext_tiny": (convnext_tiny, 64),
     "swin_t": (swin_t, 64),
     "resnetv2_50": (of_timm("resnetv2_50", layers=(1, 2, 1, 1), channels=(64, 128, 192, 256)), 64),
-    "ghostnet_100": (of_timm("ghostnet_050"), 64),
+    "googlenet": (googlenet, 32),
+    "ghostnet_100": (ghostnet, 64),
     "poolformer_s12": (of_timm("poolformer_s12", layers=(1, 2, 1, 1), embed_dims=(32, 64, 96, 128)), 64),
     "res2net50_26w_4s": (of_timm("res2net50_26w_4s", layers=(1, 2, 1, 1)), 64),
     "eva02_tiny_patch14_224": (of_timm("eva02_tiny_patch14_224", depth=2, img_size=112), 112),

@@ -41,14 +41,14 @@ TIMM = {
     "coatnet_nano_rw_224": 224,
     "eva02_tiny_patch14_224": 224,
 }
-DEEP = ("resnet110", "resnet56-pad")
+DEEP = ("resnet56-pad", pytest.param("resnet110", marks=pytest.mark.nightly))
 BETWEEN = ("resnet44", "resnet56", "resnet110")  # one builder: other depths and heads add nothing
-AGAIN = ("resnet20-cifar100", "resnet32", "resnet34", "vgg13", "vgg19")  # the same; nightly
+AGAIN = ("resnet20-cifar100", "resnet32", "resnet34", "resnet50-open", "vgg13", "vgg19")  # the same; nightly
 ZOO = [name for name in zoo.names() if not name.startswith((*BETWEEN, *AGAIN))]
 
 
 # The others are held by shallow nets of the same blocks, by nets of the zoo or by test_model_values.
-BY_DAY = {"squeezenet1_1", "googlenet"}
+BY_DAY = {"squeezenet1_1"}
 
 
 def rows(names: Iterable[str]) -> list[Any]:

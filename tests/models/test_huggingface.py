@@ -205,11 +205,12 @@ def test_the_table_has_every_family() -> None:
     assert set(TABLE) == set(FAMILIES)
 
 
-LARGE = ("sam",)  # nightly
+# Nightly: a large one, and those whose blocks are the blocks of llama, vit and bert.
+NIGHTLY = ("sam", "mistral", "qwen2", "deit", "roberta")
 
 
 @pytest.mark.parametrize(
-    "family", [pytest.param(name, marks=pytest.mark.nightly if name in LARGE else ()) for name in TABLE]
+    "family", [pytest.param(name, marks=pytest.mark.nightly if name in NIGHTLY else ()) for name in TABLE]
 )
 def test_family_is_exact_and_its_axes_are_found(family: str) -> None:
     source = zoo.resolve(f"hf:{family}")

@@ -30,7 +30,7 @@ def measured(net: Net, most: int = MOST) -> Dimension | None:
 
 
 @settings(
-    max_examples=examples(3, 12), derandomize=True, phases=[Phase.generate],
+    max_examples=examples(2, 12), derandomize=True, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(nets(most=2))

@@ -21,7 +21,8 @@ from repeats import examples
 # The rescaled case holds the plain one in it; both, where that is cheap.
 CHEAP = ["mlp", "lenet5", "digits-vgg"]
 NETS = ["myrtle-plain", "tiny10", "resnet20", "resnet20-pad", "vit48", "convnext-cifar"]
-ALIKE = ("myrtle-plain", "tiny10")  # chains, as digits-vgg is one: nightly
+# Nightly: chains, as digits-vgg is one, and the blocks of resnet20.
+ALIKE = ("myrtle-plain", "tiny10", "resnet20-pad")
 # The same blocks in nets of others.
 LARGE = [
     ("torchvision:resnet18", True),

@@ -17,7 +17,7 @@ from intertwine.symmetry.transform import apply_element
 from repeats import examples
 
 TOLERANCE = 1e-10
-few = settings(derandomize=True, max_examples=examples(20, 50), suppress_health_check=list(HealthCheck))
+few = settings(derandomize=True, max_examples=examples(12, 50), suppress_health_check=list(HealthCheck))
 fewer = settings(few, max_examples=examples(8, 15))
 
 Weights = dict[str, Tensor]

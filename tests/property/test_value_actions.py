@@ -20,7 +20,7 @@ from intertwine.symmetry.surgery import Surgeon
 from repeats import examples
 from value_oracle import check_every_value, distance, recorded
 
-few = settings(derandomize=True, max_examples=examples(10, 15), suppress_health_check=list(HealthCheck))
+few = settings(derandomize=True, max_examples=examples(7, 15), suppress_health_check=list(HealthCheck))
 fewer = settings(few, max_examples=6)
 
 

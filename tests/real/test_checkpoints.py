@@ -1,7 +1,7 @@
 """The published checkpoints load into the zoo and reach the accuracies that were measured on them.
 
-By default on the first 2,000 test images (1,000 for VGG16), within three standard errors; the whole 10,000
-take some minutes: INTERTWINE_FULL=1 runs them, and then the accuracies must agree to 0.01 points.
+By default on the first 300 to 2,000 test images, within three standard errors; the whole 10,000 take some
+minutes: INTERTWINE_FULL=1 runs them, and then the accuracies must agree to 0.01 points.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from intertwine.data import Dataset, Tokens, evaluate
 FULL = os.environ.get("INTERTWINE_FULL") == "1"
 
 PUBLISHED = [
-    ("resnet20", "resnet20-cifar10-seed0", "cifar10-legacy", 0.9153, 2000),
+    ("resnet20", "resnet20-cifar10-seed0", "cifar10-legacy", 0.9153, 1000),
     ("resnet20", "resnet20-cifar10-seed1", "cifar10-legacy", 0.9203, 2000),
-    ("resnet20-pad", "resnet20a-cifar10", "imagenet", 0.9173, 2000),
-    ("vgg16", "vgg16-cifar10", "cifar10", 0.9100, 1000),
+    ("resnet20-pad", "resnet20a-cifar10", "imagenet", 0.9173, 1000),
+    ("vgg16", "vgg16-cifar10", "cifar10", 0.9100, 300),
     ("resnet20", "resnet20-cifar10-c", "cifar10-legacy", 0.9260, 2000),
     ("resnet32", "resnet32-cifar10-c", "cifar10-legacy", 0.9353, 500),
     ("resnet56", "resnet56-cifar10-c", "cifar10-legacy", 0.9437, 300),
@@ -94,7 +94,7 @@ def test_imagenet_sample_reads(shared_data: Path) -> None:
 
 @pytest.mark.parametrize(
     ("depth", "accuracy", "count"),
-    [(20, 0.6883, 2000), pytest.param(32, 0.701, 500, marks=pytest.mark.nightly), (56, 0.727, 300)],
+    [(20, 0.6883, 1000), pytest.param(32, 0.701, 500, marks=pytest.mark.nightly), (56, 0.727, 300)],
 )
 def test_cifar100(depth: int, accuracy: float, count: int, shared_data: Path) -> None:
     from intertwine.data import load_data

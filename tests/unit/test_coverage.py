@@ -55,10 +55,10 @@ def test_a_model_that_does_not_run_without_numbers_stands_for_itself(tmp_path):
 
 
 def test_like_names_the_model_that_was_run(tmp_path):
-    like = {"zoo:vgg11": "zoo:vgg11", "zoo:vgg13": "zoo:vgg11", "zoo:gone": "zoo:missing"}
+    like = {"zoo:mlp": "zoo:mlp", "zoo:lenet5": "zoo:mlp", "zoo:gone": "zoo:missing"}
     rows = survey(list(like), tmp_path / "rows.json", like=like)
     assert [r.status for r in rows] == ["exact", "same", "failed"]
-    assert rows[1].like == "zoo:vgg11" and rows[2].error
+    assert rows[1].like == "zoo:mlp" and rows[2].error
 
 
 def test_targets():

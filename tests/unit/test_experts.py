@@ -168,6 +168,6 @@ def test_mixtral() -> None:
     prepare()
     pytest.importorskip("transformers")
     source = zoo.resolve("hf:mixtral?layers=1")
-    symmetry = trace(source.model, source.example, source.kwargs, prove=False)
+    symmetry = trace(source.model, source.example, source.kwargs)
     report = verify(source.model, source.example, torch.float32, kwargs=source.kwargs, symmetry=symmetry)
     assert report.exact and report.parameter_coverage > 0.9, (report.frozen, report.unknown_ops)

@@ -74,7 +74,7 @@ def test_what_has_no_attention_and_what_a_config_must_say_are_as_before(block: B
 
 
 def test_calibrate_names_the_method_and_what_is_measured_on(block: Block) -> None:
-    symmetry = trace(block, tokens(2), prove=False)
+    symmetry = trace(block, tokens(2))
     own, even = (random_inputs(block, symmetry, rows=30, writes=w)[0][0] for w in (True, False))
     again = torch.randint(0, 40, (30, 6), generator=torch.Generator().manual_seed(0))
     assert torch.equal(even, again) and not torch.equal(own, even)
@@ -108,7 +108,7 @@ def test_outputs_of_padding_do_not_count() -> None:
 
 def test_an_axis_in_a_basis_of_its_own_is_not_cut_by_channels_as_well(block: Block) -> None:
     base = factor(block, tokens(2))
-    planner = Planner(base, trace(base, tokens(2), prove=False), Options("sequential"), data=[tokens(64)])
+    planner = Planner(base, trace(base, tokens(2)), Options("sequential"), data=[tokens(64)])
     names = [a.name for a in planner.weighed.axes]
     assert len(names) == len(set(names))
     assert [a.kind for a in planner.weighed.axes if "table" in a.name] == ["rank"]
@@ -127,7 +127,7 @@ def test_random_tokens_stand_between_those_that_the_example_begins_and_ends_with
     net = nn.Sequential(nn.Embedding(50, 4), nn.Linear(4, 2))
     framed = torch.tensor([[7, 1, 2, 9], [7, 3, 4, 9]])
     for example, ends in ((framed, (7, 9)), (framed[:1], None), (framed[:1].expand(2, 4), None)):
-        (tokens,), _ = random_inputs(net, trace(net, example, prove=False), rows=30)
+        (tokens,), _ = random_inputs(net, trace(net, example), rows=30)
         found = (set(tokens[:, 0].tolist()), set(tokens[:, -1].tolist()))
         assert (found == ({ends[0]}, {ends[1]})) if ends else min(map(len, found)) > 5
         assert len(set(tokens[:, 1].tolist())) > 5

@@ -20,7 +20,7 @@ pytest.importorskip("transformers")
 def llama() -> tuple:  # type: ignore[type-arg]
     source = resolve("hf:llama?layers=2&hidden=24&vocabulary=16")
     source.model.bfloat16()
-    return source, intertwine.trace(source.model, source.example, prove=False)
+    return source, intertwine.trace(source.model, source.example)
 
 
 def test_a_layer_at_a_time(llama: tuple, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[type-arg]

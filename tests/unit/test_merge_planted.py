@@ -97,7 +97,7 @@ def prepared(family: str, known: dict[str, Any]) -> tuple[zoo.Source, Symmetry]:
         generator = torch.Generator().manual_seed(0)
         for p in model.parameters():  # many small models begin with zeros and ones
             p.add_(0.3 * torch.randn(p.shape, generator=generator, dtype=p.dtype))
-        symmetry = trace(model, source.example, source.kwargs, prove=False)
+        symmetry = trace(model, source.example, source.kwargs)
         known[family] = source, symmetry, {n: p.clone() for n, p in model.named_parameters()}
     source, symmetry, state = known[family]
     for name, p in source.model.named_parameters():
@@ -145,7 +145,7 @@ def test_an_empty_direction_of_the_stream_is_given_back(
 ) -> None:
     source, _ = prepared(family, families)
     model = fold(source.model, source.example, source.kwargs)
-    symmetry = trace(model, source.example, source.kwargs, prove=False)
+    symmetry = trace(model, source.example, source.kwargs)
     roles, state = symmetry.structure.inference.roles, dict(model.named_parameters())
     (stream,) = [linear for linear in symmetry.structure.linear.values() if linear.orthogonal]
     gone = torch.randn(stream.fibres.shape[1], dtype=torch.float64)

@@ -66,7 +66,7 @@ def _ids(rows: int = 64) -> Tensor:
 
 
 def _symmetry(model: nn.Module) -> Symmetry:
-    return trace(model, _ids(2), prove=False)
+    return trace(model, _ids(2))
 
 
 def _count(model: nn.Module) -> int:

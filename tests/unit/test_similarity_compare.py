@@ -26,6 +26,7 @@ from intertwine.comparing import (
 )
 from intertwine.comparing.function import jensen_shannon, rank_correlation
 from intertwine.errors import DataError, InputError, NotFound
+from repeats import examples
 
 STREAMED = [name for name, measure in MEASURES.items() if measure.streams]
 
@@ -356,10 +357,11 @@ def test_input_interval_has_the_right_width():
 
     truth = similarity(*draw(200_000), "cka-debiased")
     hits = 0
-    for seed in range(40):
+    draws = examples(20, 40)
+    for seed in range(draws):
         interval = input_interval(*draw(120), "cka-debiased", resamples=60, seed=seed)
         hits += interval.low <= truth <= interval.high
-    assert 32 <= hits <= 40
+    assert 0.8 * draws <= hits
 
 
 def test_seed_interval_resamples_networks():

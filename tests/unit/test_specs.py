@@ -85,14 +85,14 @@ def drawn(axes_to_perm: dict[str, Any], model: nn.Module) -> dict[str, Tensor]:
 def flat() -> tuple[nn.Module, Tensor, intertwine.Symmetry]:
     torch.manual_seed(0)
     model, x = generic(Flat()), torch.randn(2, 3, 4, 4, dtype=torch.float64)
-    return model, x, intertwine.trace(model, x, prove=False)
+    return model, x, intertwine.trace(model, x)
 
 
 @pytest.fixture(scope="module")
 def awkward() -> tuple[nn.Module, Tensor, intertwine.Symmetry]:
     torch.manual_seed(0)
     model, x = generic(Awkward()), torch.randn(2, 3, 4, 4, dtype=torch.float64)
-    return model, x, intertwine.trace(model, x, prove=False)
+    return model, x, intertwine.trace(model, x)
 
 
 @pytest.mark.parametrize("which", ["flat", "awkward"])
@@ -187,7 +187,7 @@ def test_folding_names_modules_what_they_read_and_whom_they_agree_with(flat):
 
 def test_folding_leaves_out_what_merging_would_change():
     net = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.LayerNorm(4), nn.Linear(4, 2))
-    spec = intertwine.trace(net, torch.zeros(2, 3), prove=False).to_spec("folding")
+    spec = intertwine.trace(net, torch.zeros(2, 3)).to_spec("folding")
     assert not spec.permutations and spec.left_out == {"0": "its channels may be moved but not merged"}
     assert not spec.content["0"]["do_folding"]
 
@@ -195,7 +195,7 @@ def test_folding_leaves_out_what_merging_would_change():
 def test_folding_has_words_for_modules_that_write_along_0_and_read_along_1_only():
     layers = nn.ConvTranspose2d(3, 4, 1), nn.ReLU(), nn.Conv2d(4, 5, 1), nn.ReLU(), nn.Conv2d(5, 2, 1)
     up = nn.Sequential(*layers)
-    spec = intertwine.trace(up, torch.zeros(2, 3, 4, 4), prove=False).to_spec("folding")
+    spec = intertwine.trace(up, torch.zeros(2, 3, 4, 4)).to_spec("folding")
     assert spec.left_out == {"0": "0.weight has it along dimension 1"} and spec.permutations == ("2",)
     assert spec.content["2"]["pre"] == "input" and spec.content["2"]["num_channels"] == 5
     assert not spec.content["0"]["do_folding"]
@@ -208,7 +208,7 @@ def test_folding_has_words_for_modules_that_write_along_0_and_read_along_1_only(
         def forward(self, x: Tensor) -> Tensor:
             return self.out(self.rnn(x)[0])
 
-    spec = intertwine.trace(Last(), torch.zeros(2, 5, 3), prove=False).to_spec("folding")
+    spec = intertwine.trace(Last(), torch.zeros(2, 5, 3)).to_spec("folding")
     assert not spec.permutations and spec.left_out
 
 
@@ -224,7 +224,7 @@ def test_mergekit_describes_every_weight_once_and_spaces_are_permutations():
     model = GPT2LMHeadModel(config).double().eval()
     model.config._attn_implementation = "eager"
     ids = torch.randint(0, 11, (2, 5))
-    symmetry = intertwine.trace(model, (ids,), {"use_cache": False}, prove=False)
+    symmetry = intertwine.trace(model, (ids,), {"use_cache": False})
     spec = symmetry.to_spec("mergekit", model)
     file = json.loads(spec.to_json())
     assert file["model_type"] == "gpt2" and file["architectures"] == ["GPT2LMHeadModel"]

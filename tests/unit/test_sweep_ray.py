@@ -73,9 +73,11 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path, undisturbed: Any) -> None
     assert read_table(tmp_path / "out").equals(undisturbed)
 
 
-@pytest.mark.parametrize("backend", ["joblib", pytest.param("ray", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("backend", ["joblib", "ray"])
 def test_a_killed_driver_loses_nothing(backend: str, tmp_path: Path, undisturbed: Any) -> None:
-    """Its workers may still be writing when the same command is given again."""
+    """Its workers may still be writing when the same command is given again. By day the scenarios of a sweep
+    in tests/crash kill it too, without two processes that import torch each time."""
     with start(write_sweep(tmp_path), backend) as runner:
         victim(tmp_path / "out", runner)
         runner.kill()

@@ -170,7 +170,7 @@ SLOW = "epochs: 400\nbatch: 64\noptimizer: {learning_rate: 0.01}\n"
     ("number", "code"),
     [
         (signal.SIGTERM, 143),
-        (signal.SIGINT, 130),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.nightly),
         pytest.param(signal.SIGHUP, 129, marks=pytest.mark.nightly),
     ],
 )

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.filterwarnings(  # sockets of jupyter_client that are c
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "docs/tutorials").glob("*.ipynb"))
 EXTRAS = {"huggingface": "transformers", "sweep": "ray"}
+NIGHTLY = ("sweep",)  # it starts Ray, as test_sweep_ray.py does by day
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,10 @@ def kernel() -> Iterator[object]:
     running.shutdown_kernel(now=True)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, id=p.stem, marks=pytest.mark.nightly if p.stem in NIGHTLY else ()) for p in NOTEBOOKS],
+)
 def test_it_runs_and_shows_what_it_showed(path: Path, kernel: object, tmp_path: Path) -> None:
     pytest.importorskip(EXTRAS.get(path.stem, "torch"))
     notebook = nbformat.read(path, as_version=4)

@@ -18,6 +18,7 @@ from intertwine.cli import main
 from intertwine.cli.parser import build_parser, commands
 from intertwine.errors import InputError, MissingExtra
 from intertwine.exploring.exploration import _Search
+from intertwine.graph import functional
 from intertwine.merging.registry import all_parameters
 from intertwine.results import Result, Table
 from intertwine.stitching import Training
@@ -180,13 +181,13 @@ def test_the_command_line_parses_calls_and_prints(path: Path) -> None:
 def exports(monkeypatch: pytest.MonkeyPatch) -> list[nn.Module]:
     """Every model that is exported from here on."""
     seen: list[nn.Module] = []
-    real = torch.export.export
+    real = functional.in_one_go
 
-    def counted(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def counted(model: nn.Module, *args: Any) -> Any:
         seen.append(model)
-        return real(model, *args, **kwargs)
+        return real(model, *args)
 
-    monkeypatch.setattr(torch.export, "export", counted)
+    monkeypatch.setattr(functional, "in_one_go", counted)
     return seen
 
 

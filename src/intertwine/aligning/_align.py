@@ -149,7 +149,7 @@ class _Candidates:
         for _, distance, candidate in found:
             if distance < _WORTH * least:
                 least, best = distance, candidate
-        return self._result(best, group, [(name, value) for name, value, _ in found])
+        return self._result(best, least, group, [(name, value) for name, value, _ in found])
 
     def _elements(self, group: GroupName) -> Iterator[tuple[str, Element]]:
         """Elements to choose from. Rescaling makes trained models that are not of one orbit more alike only
@@ -181,7 +181,9 @@ class _Candidates:
         spots = [s for s in unit.spots if s.param in self.action.params]
         return sum(float(s.slices(target[s.param]).square().sum()) for s in spots) / unit.size
 
-    def _result(self, element: Element, group: str, candidates: list[tuple[str, float]]) -> Alignment:
+    def _result(
+        self, element: Element, distance: float, group: str, candidates: list[tuple[str, float]]
+    ) -> Alignment:
         pair = self.pair
         cosines = zip(self._cosines(pair.b), self._cosines(pair.moved(element)), strict=True)
         axes = tuple(
@@ -192,7 +194,7 @@ class _Candidates:
             for unit, (before, after) in zip(self.units, cosines, strict=True)
         )  # fmt: skip
         return Alignment(
-            element, self.by, group, pair.distance(), pair.distance(element), axes, tuple(candidates),
+            element, self.by, group, pair.distance(), distance, axes, tuple(candidates),
             self.seed, self._notes(group, candidates),
         )  # fmt: skip
 

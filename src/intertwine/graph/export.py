@@ -1,4 +1,5 @@
-"""model + example -> a flat ATen graph with shapes and state-dict names. The only user of torch.export.
+"""model + example -> a flat ATen graph with shapes and state-dict names. With `functional`, the only user of
+torch.export.
 
 The graph is that of the model in eval mode, functionalised, with no op decomposed. The caller's model is
 copied first: its weights, mode, hooks and gradients are never touched.
@@ -24,6 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from intertwine.errors import ExportFailed, ModelError, Unsupported
 from intertwine.foreign import is_signal, kept_process
+from intertwine.graph import functional
 from intertwine.graph.bodies import write_out
 from intertwine.graph.example import Example, describe
 from intertwine.reading import parsing
@@ -155,7 +157,11 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
     copied = eval_copy(model, share=True)
     try:
         with torch.no_grad(), _quiet(), torch.random.fork_rng(devices=[]):
-            program = torch.export.export(copied, inputs, named, strict=False).run_decompositions({})
+            try:
+                program = functional.in_one_go(copied, inputs, named)
+            except Exception:
+                copied = eval_copy(model, share=True)  # half a trace may have left something in the other
+                program = functional.in_several_passes(copied, inputs, named)
             write_out(program.graph_module)
     except Exception as error:
         raise ExportFailed(

@@ -33,8 +33,10 @@ class Carried:
 
     def gone(self, removed: Mapping[str, int]) -> float:
         """How many positions go with so many channels of each axis."""
-        left = math.prod(1.0 - removed.get(axis, 0) / size for axis, size in self.within)
-        return removed.get(self.axis, 0) * self.copies * left
+        gone = float(removed.get(self.axis, 0) * self.copies)
+        for axis, size in self.within:
+            gone *= 1.0 - removed.get(axis, 0) / size
+        return gone
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class GroupAction:
 
     def squared_norm(self, weights: Weights) -> float:
         """|weights|^2 over the parameters."""
-        return float(sum(weights[name].square().sum() for name in sorted(self.params)))
+        return float(sum(_dot(weights[name], weights[name]) for name in sorted(self.params)))
 
     def squared_distance(self, left: Weights, right: Weights, some: Iterable[str] | None = None) -> float:
         """|left - right|^2 over the parameters, or over some of them."""
@@ -42,7 +42,12 @@ class GroupAction:
     def agreement(self, left: Weights, right: Weights, some: Iterable[str] | None = None) -> float:
         """<left, right> over the parameters, or over some of them."""
         names = self.params if some is None else self.params.intersection(some)
-        return float(sum((left[n] * right[n]).sum() for n in sorted(names)))
+        return float(sum(_dot(left[n], right[n]) for n in sorted(names)))
+
+
+def _dot(left: Tensor, right: Tensor) -> Tensor:
+    """<left, right> without a tensor of products in between."""
+    return torch.dot(left.reshape(-1), right.reshape(-1))
 
 
 def in_float64(weights: Weights) -> Weights:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -49,11 +50,18 @@ class Spot:
         return self.param, self.dim
 
     def slices(self, tensor: Tensor) -> Tensor:
-        """(channels, everything else): the slices of all channels."""
+        """(channels, everything else): the slices of all channels, maybe as a view."""
         grouped = self.groups > 1
         shape = (self.groups, tensor.shape[self.dim]) if grouped else (tensor.shape[self.dim],)
         flat = in_front(tensor, shape, self.dim).movedim(-1, 0)
-        return flat[torch.from_numpy(self.where.reshape(-1))].reshape(len(self.where), -1)
+        if len(flat) != self.where.size or not self._in_order:
+            flat = flat.index_select(0, torch.from_numpy(self.where.reshape(-1)))
+        return flat.reshape(len(self.where), -1)
+
+    @cached_property
+    def _in_order(self) -> bool:
+        """Whether channels lie one after the other, as in most weights: then nothing has to be gathered."""
+        return np.array_equal(self.where.reshape(-1), np.arange(self.where.size))
 
 
 @dataclass(eq=False)

@@ -77,7 +77,8 @@ class Sandwich(nn.Module):
 
 EXAMPLES: dict[str, RuleExample] = {}
 
-# torch.export (2.13) rewrites these into other ops; no graph holds them, their examples test what they become
+# torch.export (2.13) rewrites these into other ops, or leaves out what only asserts something; no graph holds
+# them, their examples test what they become
 REWRITTEN = frozenset(
     """
     batch_norm.default upsample_bilinear2d.default upsample_bicubic2d.default reshape.default unflatten.int
@@ -86,7 +87,7 @@ REWRITTEN = frozenset(
     softshrink.default contiguous.default lift_fresh_copy.default real.default conj.default positive.default
     resolve_conj.default resolve_neg.default to.dtype to.dtype_layout to.device to.other to.prim_Device
     dropout.default dropout_.default feature_dropout.default alpha_dropout.default detach_.default
-    feature_alpha_dropout.default
+    feature_alpha_dropout.default _assert_tensor_metadata.default
     """.split()
 )
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -121,8 +122,11 @@ def _normed(x: Any, size: int, gain: Any, shift: Any) -> tuple[Tensor, Tensor]:
     return shift, corr * torch.outer(gain, gain)
 
 
+_gauss = cache(np.polynomial.hermite_e.hermegauss)  # it takes longer than the rest of an activation
+
+
 def _quadrature() -> tuple[Tensor, Tensor, Tensor]:
-    nodes, share = np.polynomial.hermite_e.hermegauss(NODES)
+    nodes, share = _gauss(NODES)
     x = torch.from_numpy(nodes)
     polynomials = [torch.ones_like(x), x]
     for n in range(2, ORDER + 1):

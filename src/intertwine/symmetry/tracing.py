@@ -65,6 +65,8 @@ def trace(
             if empty_values(graph) > empty_values(first):
                 continue  # where something is empty that was not before, nothing can be seen of it
             graphs.append(graph)
+            if cuts:
+                continue  # every size may cut otherwise
             symmetry = Symmetry(*graphs, seconds_export=clock.seconds)
             # Where views never cut what carries labels, sizes that changed already can cut nothing otherwise,
             # unless forward asks for a size and runs other ops.

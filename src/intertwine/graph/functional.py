@@ -1,0 +1,38 @@
+"""The functional ATen graph of a model, no op decomposed: traced once.
+
+`in_several_passes` is the public way of torch: it traces a model as it is written, and what it wrote twice
+more. `in_one_go` asks the same machinery for the functional graph at once, with the composite ops kept whole
+that an empty table of decompositions keeps. That call is not public: where it fails, or is gone, the public
+way does. `tests/fuzz/test_fuzz.py` holds the graphs of both against each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.export import ExportedProgram
+
+
+def in_several_passes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
+    """Whatever can be exported, or an error that says why it cannot."""
+    return torch.export.export(model, args, kwargs, strict=False).run_decompositions({})
+
+
+def in_one_go(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
+    """The same at half the cost, or any error."""
+    from torch.export import _trace, exported_program  # late: they load much
+
+    kept, _ = exported_program._split_decomp_table_to_cia_and_python_decomp({})
+    with exported_program._override_composite_implicit_decomp(kept):
+        program = _trace._export(model, args, kwargs, strict=False, pre_dispatch=False)
+    copy_literals(program.graph)
+    return program
+
+
+def copy_literals(graph: fx.Graph) -> None:
+    """A tensor that stands in the code is copied by the op that `run_decompositions` writes."""
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.lift_fresh_copy.default:
+            node.target = torch.ops.aten.clone.default
