@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from fuzz.fast_export import exporting, in_one_go
 from intertwine.graph import functional
 
-KEPT = 200  # programs; a worker that kept thousands would need gigabytes
+KEPT = 300  # programs; a worker that kept thousands would need gigabytes
 exported: dict[bytes, tuple[Any, Any]] = {}
 
 
@@ -73,7 +73,9 @@ def _remembered(export: Callable[..., Any]) -> Callable[..., Any]:
         key = fingerprint(model, args, kwargs)
         if key is None:
             return export(model, args, kwargs)
-        if key not in exported:
+        if key in exported:
+            exported[key] = exported.pop(key)  # what is asked for again stays longest
+        else:
             while len(exported) >= KEPT:
                 exported.pop(next(iter(exported)))
             program = export(model, args, kwargs)

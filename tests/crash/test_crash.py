@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-EVERY = 23  # prime to the number of events that one write makes; `make nightly` kills at every event
+EVERY = 41  # prime to the number of events that one write makes; `make nightly` kills at every event
 NAMES = (
     "train", "merge", "merge over old", "merge over old, in steps", "combine over old", "align over old",
     "sweep", "sweep, its workers go on", "coverage", "reproduce",

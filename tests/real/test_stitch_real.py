@@ -55,6 +55,7 @@ def test_resnets_of_two_seeds(shared_data: Path, data: tuple) -> None:
     assert middle["group"].sparsity == pytest.approx(1 - 1 / 64, abs=0.01)
 
 
+@pytest.mark.nightly  # by day across architectures in tests/unit/test_stitch.py
 def test_tiny10_inside_and_across_architectures(shared_data: Path, data: tuple) -> None:
     tiny, resnet = _net(shared_data, "tiny10", 0), _net(shared_data, "resnet20", 0)
     report = stitch(tiny, resnet, *data, at="relu_6", at_b="layer3.2.relu_1", kinds=["full"], batch=50,

@@ -97,6 +97,7 @@ def test_merging_figures_and_runs_that_are_read_again(tmp_path, capsys, monkeypa
     assert {p: p.stat().st_mtime_ns for p in trained} == trained
 
 
+@pytest.mark.nightly  # by day the same figure is made of published nets, below
 def test_a_harder_task_leaves_less_to_merge(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(imagenet, "TASKS", {"2 digits": 2, "10 digits": 10})
     found = reproduce("ifm-fig4", tmp_path, capsys)
@@ -132,6 +133,7 @@ def make_small(monkeypatch, model, width, nets=3):
     monkeypatch.setitem(godfrey.NETS, "quick", nets)
 
 
+@pytest.mark.nightly  # by day the other stitching figures, and slopes in test_stitch.py
 def test_slopes_are_those_of_the_nets(tmp_path, capsys, monkeypatch):
     """Each slope has nets of its own, and at 1 the group is GL(n)."""
     make_small(monkeypatch, "resnet20-pad", width=2, nets=2)

@@ -17,7 +17,8 @@ from torch.export import ExportedProgram
 
 def in_several_passes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
     """Whatever can be exported, or an error that says why it cannot."""
-    return torch.export.export(model, args, kwargs, strict=False).run_decompositions({})
+    program: ExportedProgram = torch.export.export(model, args, kwargs, strict=False).run_decompositions({})
+    return program
 
 
 def in_one_go(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
@@ -26,7 +27,7 @@ def in_one_go(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
     kept, _ = exported_program._split_decomp_table_to_cia_and_python_decomp({})
     with exported_program._override_composite_implicit_decomp(kept):
-        program = _trace._export(model, args, kwargs, strict=False, pre_dispatch=False)
+        program: ExportedProgram = _trace._export(model, args, kwargs, strict=False, pre_dispatch=False)
     copy_literals(program.graph)
     return program
 
