@@ -73,16 +73,22 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        self.before(func, args)
-        result = func(*args, **dict(kwargs or {}))
+        named = dict(kwargs or {})
+        self.before(func, args, named)
+        result = None if named else self.left_open(func, args)
+        if result is None:
+            result = func(*args, **named)
         found = self._contraction(func, args, result)
         if found is not None:
             self.seen(found)
         self.after(func, args, result)
         return result
 
-    def before(self, func: Any, args: tuple[Any, ...]) -> None:
+    def before(self, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """Called before every op."""
+
+    def left_open(self, func: Any, args: tuple[Any, ...]) -> Tensor | None:
+        """What stands in for the result of an op that need not be computed, since it is filled in later."""
 
     def after(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
         """Called after every op."""

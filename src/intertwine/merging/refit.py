@@ -12,7 +12,7 @@ replaces W_0 and the run goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from intertwine.graph.export import eval_copy
 from intertwine.merging.combine import turned
 from intertwine.merging.contractions import Call, Contraction, Watch, aten, real_rows, storage
-from intertwine.merging.measured import Collector, Grams, Seen
+from intertwine.merging.measured import Collector, Grams, Seen, cross_sums
 from intertwine.merging.plan import MergePlan
 from intertwine.merging.positive import regular_factor
 from intertwine.merging.shrink import find_dropped
@@ -41,16 +41,20 @@ class OutputBefore:
 
 
 class Follow(Watch):
-    """Watches contractions until their result is used: `settle` is told what it is added to, if it is."""
+    """Watches contractions until their result is used: `settle` is told what it is added to, if it is.
+
+    later: weights whose products are not computed, since `settle` fills them in.
+    """
 
     def __init__(
         self,
         model: nn.Module,
         settle: Callable[[Contraction, Tensor | None], None],
         at_once: Callable[[Contraction], None] | None = None,
+        later: Container[str] = (),
     ) -> None:
         super().__init__(model, self._remember)
-        self.settle, self.at_once = settle, at_once
+        self.settle, self.at_once, self.later = settle, at_once, later
         self.pending: dict[int, Contraction] = {}
         self._biased: Contraction | None = None
 
@@ -60,10 +64,20 @@ class Follow(Watch):
         if found.output is not None:
             self.pending[storage(found.output)] = found
 
-    def before(self, func: Any, args: tuple[Any, ...]) -> None:
+    def left_open(self, func: Any, args: tuple[Any, ...]) -> Tensor | None:
+        if func not in (aten.mm.default, aten.addmm.default):
+            return None
+        left, right = args[-2:]
+        empty = left.new_empty(left.shape[0], right.shape[1])
+        found = self._contraction(func, args, empty)
+        known = len(args) == 2 or (self.name_of(args[0]) and _is_row(args[0], empty.shape[1]))
+        return empty if found is not None and known and found.weight in self.later else None
+
+    def before(self, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         if not self.pending or _is_view(func):
             return
-        flat = [x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,))]
+        given = (*args, *named.values())
+        flat = [x for a in given for x in (a if isinstance(a, (list, tuple)) else (a,))]
         for value in (x for x in flat if isinstance(x, Tensor)):
             found = self.pending.pop(storage(value), None)
             if found is None:
@@ -78,6 +92,9 @@ class Follow(Watch):
                 self.settle(found, other.reshape(found.output.shape))
             else:
                 self.settle(found, None)
+        for place in map(storage, written(func, args, named)):  # a product that reads it must not come later
+            for key in [k for k, c in self.pending.items() if storage(c.inputs) == place]:
+                self.settle(self.pending.pop(key), None)
 
     def after(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
         if self._biased is not None:
@@ -106,6 +123,15 @@ def _is_view(func: Any) -> bool:
     return info is not None and not info.is_write
 
 
+def written(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Tensor]:
+    """The tensors that an op changes."""
+    places = [k for k, a in enumerate(func._schema.arguments) if a.alias_info and a.alias_info.is_write]
+    names = [func._schema.arguments[k].name for k in places]
+    given = [args[k] if k < len(args) else named.get(name) for k, name in zip(places, names, strict=True)]
+    flat = [x for value in given for x in (value if isinstance(value, (list, tuple)) else (value,))]
+    return [x for x in flat if isinstance(x, Tensor)]
+
+
 def _adds(func: Any) -> bool:
     """Whether an op sums its operands, in place or not."""
     return func.overloadpacket in (aten.add, aten.add_)
@@ -132,16 +158,31 @@ def observe(model: nn.Module, call: Call) -> Observed:
         if c.weight in found:
             often.add(c.weight)
         kept = real_rows(call, len(c.output))
-
-        def own(x: Tensor) -> Tensor:
-            return x.clone() if kept is None else x[kept]
-
-        found[c.weight] = OutputBefore(own(c.output), None if skip is None else own(skip))
+        output, beside = (x if kept is None or x is None else x[kept] for x in (c.output, skip))
+        assert output is not None
+        found[c.weight] = OutputBefore(output, beside)
 
     collect.begin(call)
-    with torch.no_grad(), Follow(copied, keep, collect):
+    with torch.no_grad(), _Keeping(copied, keep, collect, found=found):
         copied(*call[0], **call[1])
     return Observed(collect.found, {name: each for name, each in found.items() if name not in often})
+
+
+class _Keeping(Follow):
+    """Copies what was found before an op changes it in place; most of it never is."""
+
+    def __init__(self, *args: Any, found: Mapping[str, OutputBefore]) -> None:
+        super().__init__(*args)
+        self.found = found
+
+    def before(self, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        super().before(func, args, named)
+        changing = {storage(x) for x in written(func, args, named)}
+        for each in self.found.values() if changing else ():
+            if storage(each.output) in changing:
+                each.output = each.output.clone()
+            if each.skip is not None and storage(each.skip) in changing:
+                each.skip = each.skip.clone()
 
 
 def refit(
@@ -159,63 +200,75 @@ def refit(
     copied = eval_copy(small)
     state, fitted, solve = dict(copied.named_parameters()), set[str](), _LeastSquares(ridge)
 
-    def settle(c: Contraction, skip: Tensor | None) -> None:
-        target = targets.get(c.weight)
-        if target is None or c.output is None or c.matrix is None or c.weight in fitted:
+    def fit(c: Contraction, matrix: Tensor, skip: Tensor | None) -> None:
+        target, bias = targets[c.weight], state.get(c.bias)
+        kept = real_rows(call, len(c.inputs))
+        rows, wanted = c.inputs if kept is None else c.inputs[kept], target.output
+
+        def mapped(x: Tensor) -> Tensor:
+            return _mapped(x, shapes[c.weight], c, plan)
+
+        if len(wanted) != len(rows) or mapped(wanted[:1]).shape[1] != matrix.shape[1]:
             return
-        kept = real_rows(call, len(c.output))
-        wanted, output = target.output, c.output if kept is None else c.output[kept]
         with_skip = skip is not None and target.skip is not None
         if with_skip:
-            assert target.skip is not None
-            wanted = wanted + target.skip
-        mapped = _mapped(wanted, shapes[c.weight], c, plan)
-        if mapped is None or mapped.shape != output.shape:
-            return
-        if with_skip:
-            assert skip is not None
-            mapped = mapped - (skip if kept is None else skip[kept])
-        bias = state.get(c.bias) if c.bias else None
-        change = solve(c.inputs, mapped - output, kept, bias is not None)
-        c.matrix += change[: c.matrix.shape[0]]
-        c.output.addmm_(c.inputs, change[: c.matrix.shape[0]])
+            assert skip is not None and target.skip is not None
+            wanted = mapped(wanted + target.skip) - (skip if kept is None else skip[kept])
+        total, cross = cross_sums(rows, wanted)
+        sums = torch.cat([cross, total[None]])
+        if not with_skip:  # the same as to map every row before
+            sums = mapped(sums)
+        change = solve(c.inputs, kept, sums, matrix, bias).to(matrix)
+        matrix += change[: len(matrix)]
         fitted.add(c.weight)
         if bias is not None:
-            bias.add_(change[-1])
-            c.output += change[-1]
+            bias += change[-1]
             fitted.add(c.bias)
 
-    with torch.no_grad(), Follow(copied, settle):
+    def settle(c: Contraction, skip: Tensor | None) -> None:
+        if c.weight not in targets or c.output is None or c.matrix is None:
+            return
+        if c.weight not in fitted:
+            fit(c, c.matrix, skip)
+        if c.bias in state:
+            torch.addmm(state[c.bias], c.inputs, c.matrix, out=c.output)
+        else:
+            torch.mm(c.inputs, c.matrix, out=c.output)
+
+    with torch.no_grad(), Follow(copied, settle, later=targets):
         copied(*call[0], **call[1])
     return {name: state[name].detach().to("cpu", torch.float64).numpy() for name in sorted(fitted)}
 
 
 class _LeastSquares:
-    """D = argmin |x D - missing|^2 + lambda |D|^2; its last row is the change of the bias, if there is one.
+    """D = argmin |x (W + D) - y|^2 + lambda |D|^2, from the sums over rows of x x^T and x y^T alone.
 
-    What depends on x alone is computed once for all weights that read it.
+    The last row of D is the change of the bias, if there is one. What depends on x alone is computed once for
+    all weights that read it.
     """
 
     def __init__(self, ridge: float) -> None:
         self.ridge, self._sums = ridge, Grams()
-        self._known: tuple[Tensor, bool, float, Tensor] | None = None
+        self._known: tuple[Tensor, Tensor, float, Tensor] | None = None
 
-    def __call__(self, inputs: Tensor, missing: Tensor, kept: Tensor | None, bias: bool) -> Tensor:
+    def __call__(
+        self, inputs: Tensor, kept: Tensor | None, sums: Tensor, matrix: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """sums: of x y^T, and of y in the last row."""
         first, second = self._sums(inputs, kept)
-        if self._known is None or self._known[0] is not second or self._known[1] != bias:
-            self._known = (second, bias, *self._factored(first, second, len(missing), bias))
-        _, _, ridge, factor = self._known
-        rows = inputs if kept is None else inputs[kept]
-        cross = (rows.T @ missing).to("cpu", torch.float64)
-        if bias:
-            cross = torch.cat([cross, missing.sum(0).to("cpu", torch.float64)[None]])
-        step = change = torch.cholesky_solve(cross, factor)
+        size = len(second) + (bias is not None)
+        if self._known is None or self._known[0] is not second or len(self._known[1]) != size:
+            rows = len(inputs) if kept is None else int(kept.sum())
+            self._known = (second, *self._factored(first, second, rows, bias is not None))
+        _, gram, ridge, factor = self._known
+        old = matrix if bias is None else torch.cat([matrix, bias.reshape(1, -1)])
+        step = change = torch.cholesky_solve(sums[:size] - gram @ old.to(gram), factor)
         for _ in range(ROUNDS - 1):  # what a round leaves of the right side is the ridge times its step
             step = torch.cholesky_solve(ridge * step, factor)
             change = change + step
-        return change.to(inputs)
+        return change
 
-    def _factored(self, first: Tensor, second: Tensor, rows: int, bias: bool) -> tuple[float, Tensor]:
+    def _factored(self, first: Tensor, second: Tensor, rows: int, bias: bool) -> tuple[Tensor, float, Tensor]:
         gram = second
         if bias:
             column = first[:, None]
@@ -223,14 +276,14 @@ class _LeastSquares:
             gram = torch.cat([torch.cat([second, column], 1), torch.cat([column.T, corner], 1)])
         weight = self.ridge * min(1.0, len(gram) / rows) * gram.diagonal().mean().clamp_min(1e-300)
         _, factor, ridge = regular_factor(gram, float(weight))
-        return ridge, factor
+        return gram, ridge, factor
 
 
-def _mapped(wanted: Tensor, shape: tuple[int, ...], c: Contraction, plan: MergePlan) -> Tensor | None:
-    """The original's outputs in the coordinates of the smaller model."""
+def _mapped(wanted: Tensor, shape: tuple[int, ...], c: Contraction, plan: MergePlan) -> Tensor:
+    """The original's outputs in the coordinates of the smaller model; nothing where they are a part of it."""
     rest = [d for d in range(len(shape)) if d != c.dim]
     if int(np.prod([shape[d] for d in rest])) != wanted.shape[1]:
-        return None
+        return wanted[:, :0]
     out = wanted.reshape(-1, *(shape[d] for d in rest))
     for k, dim in enumerate(rest):
         out = map_outputs(out, k + 1, c.weight, dim, plan)
