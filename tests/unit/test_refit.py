@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from intertwine.merging.measured import cross_sums
 from intertwine.merging.plan import MergePlan
-from intertwine.merging.refit import observe, refit
+from intertwine.merging.refit import OutputBefore, observe, refit
 
 
 class InPlace(nn.Module):
@@ -37,9 +37,9 @@ def test_what_a_weight_gave_is_kept_though_ops_work_in_place(bias: bool) -> None
     net, x = _net(bias)
     found = observe(net, ((x,), {})).outputs
     hidden = net.a(x)
-    assert torch.allclose(found["a.weight"].output, hidden, atol=1e-14)
-    assert torch.allclose(found["b.weight"].output, net.b(x), atol=1e-14)
-    assert torch.allclose(found["c.weight"].output, net.c(hidden.tanh()), atol=1e-14)
+    assert torch.allclose(found["a.weight"].rows(), hidden, atol=1e-14)
+    assert torch.allclose(found["b.weight"].rows(), net.b(x), atol=1e-14)
+    assert torch.allclose(found["c.weight"].rows(), net.c(hidden.tanh()), atol=1e-14)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -60,6 +60,23 @@ def test_weights_that_were_spoilt_are_fitted_back(bias: bool) -> None:
     # where one weight has no target, what it gives is its own, and the others make up for it
     del targets["b.weight"]
     assert "b.weight" not in refit(spoilt, MergePlan(()), ((x,), {}), targets, shapes)
+
+
+def test_what_is_read_says_as_much_as_what_is_given() -> None:
+    torch.manual_seed(0)
+    net = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).double().eval().requires_grad_(False)
+    x = 1 + torch.randn(50, 6, 8, dtype=torch.float64)
+    spoilt = copy.deepcopy(net)
+    for parameter in spoilt.parameters():
+        parameter.add_(0.05 * torch.randn_like(parameter))
+    shapes = {name: tuple(p.shape) for name, p in net.named_parameters()}
+    targets = observe(net, ((x,), {})).outputs
+    assert {each.made is None for each in targets.values()} == {True, False}
+    outputs = {name: OutputBefore(each.rows(), each.skip) for name, each in targets.items()}
+    read, given = (refit(spoilt, MergePlan(()), ((x,), {}), t, shapes) for t in (targets, outputs))
+    assert len(read) >= 6 and read.keys() == given.keys()
+    assert all(abs(read[name] - given[name]).max() < 1e-9 for name in read)
+    assert max(abs(read[name] - spoilt.get_parameter(name).numpy()).max() for name in read) > 0.01
 
 
 def test_sums_of_products_do_not_drown_in_the_means() -> None:

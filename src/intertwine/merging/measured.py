@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from intertwine.data.evaluation import like_inputs
 from intertwine.graph.export import eval_copy
-from intertwine.merging.contractions import Call, Contraction, Watch, calls, real_rows, storage
+from intertwine.merging.contractions import Call, Contraction, Watch, calls, identity, real_rows
 
 NARROW = 256  # columns below which one product is faster than three
 BLOCK = 4096  # rows that are multiplied at a time
@@ -71,8 +71,7 @@ class Grams:
 
     def __call__(self, inputs: Tensor, kept: Tensor | None) -> tuple[Tensor, Tensor]:
         """(inputs,) and (inputs, inputs) in float64, over the rows that are kept (None: all)."""
-        version = 0 if inputs.is_inference() else inputs._version
-        known = storage(inputs), inputs.storage_offset(), inputs.shape, inputs.stride(), version
+        known = identity(inputs)
         if self._sums is None or self._known != known:
             rows = inputs if kept is None else inputs[kept]
             self._sums = cross_sums(rows, rows)
