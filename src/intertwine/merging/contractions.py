@@ -30,6 +30,7 @@ class Contraction:
 
     matrix: (inputs, outputs), the weight's own memory. dim: the dimension of the weight that is summed over.
     bias: the name of what is added to every row, or "". image: channels of a convolution's input as rows.
+    exact: output = inputs matrix + bias, and nothing else.
     """
 
     weight: str
@@ -39,6 +40,7 @@ class Contraction:
     output: Tensor | None = None
     matrix: Tensor | None = None
     image: bool = False
+    exact: bool = False
 
 
 Seen = Callable[[Contraction], None]
@@ -73,16 +75,23 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        self.before(func, args)
-        result = func(*args, **dict(kwargs or {}))
+        named = dict(kwargs or {})
+        self.before(func, args, named)
+        result = None if named else self.left_open(func, args)
+        if result is None:
+            result = func(*args, **named)
         found = self._contraction(func, args, result)
         if found is not None:
+            found.exact &= not named
             self.seen(found)
         self.after(func, args, result)
         return result
 
-    def before(self, func: Any, args: tuple[Any, ...]) -> None:
+    def before(self, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """Called before every op."""
+
+    def left_open(self, func: Any, args: tuple[Any, ...]) -> Tensor | None:
+        """What stands in for the result of an op that need not be computed, since it is filled in later."""
 
     def after(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
         """Called after every op."""
@@ -93,7 +102,7 @@ class Watch(TorchDispatchMode):
         return found[0] if found is not None else ""
 
     def _contraction(self, func: Any, args: tuple[Any, ...], result: Any) -> Contraction | None:
-        bias = ""
+        bias, added = "", None
         if func in (aten.index.Tensor, aten.index_select.default):
             name = self.name_of(args[0])
             self._chosen = (name, result) if name and result.dim() == 3 else self._chosen
@@ -104,7 +113,7 @@ class Watch(TorchDispatchMode):
             rows = x.movedim(1, -1).reshape(-1, x.shape[1])
             return Contraction(name, 1, self.name_of(args[2]), rows, image=True) if name and alone else None
         if func is aten.addmm.default:
-            bias, (left, right) = self.name_of(args[0]), args[1:3]
+            bias, (added, left, right) = self.name_of(args[0]), args[:3]
         elif func is aten.mm.default:
             left, right = args[:2]
         elif func is aten.bmm.default and args[0].shape[0] == 1:
@@ -115,7 +124,8 @@ class Watch(TorchDispatchMode):
             name = self.name_of(weight)
             if name and not self.name_of(x):
                 dim = _summed(self.parameters[storage(weight)][1], weight)
-                return None if dim is None else Contraction(name, dim, bias, x, out, weight)
+                exact = added is None or (bool(bias) and x is left and is_row(added, right.shape[1]))
+                return None if dim is None else Contraction(name, dim, bias, x, out, weight, exact=exact)
         return None
 
     def _of_chosen(self, left: Tensor, right: Tensor) -> Contraction | None:
@@ -139,6 +149,17 @@ def _summed(parameter: Tensor, matrix: Tensor) -> int | None:
         return None
     wanted = (matrix.shape[0], matrix.stride(0))
     return shape.index(wanted) if shape.count(wanted) == 1 else None
+
+
+def is_row(value: Tensor, width: int) -> bool:
+    """Whether it is one number for every channel (XLNet adds two tables of heads to one product)."""
+    return value.dim() > 0 and value.shape[-1] == value.numel() == width
+
+
+def identity(value: Tensor) -> tuple[Any, ...]:
+    """What two tensors share that are the same numbers in the same memory."""
+    version = 0 if value.is_inference() else value._version
+    return storage(value), value.storage_offset(), value.shape, value.stride(), version
 
 
 def storage(tensor: Tensor) -> int:

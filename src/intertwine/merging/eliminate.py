@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from intertwine.merging.plan import AxisPlan, Merge, Reader
-from intertwine.merging.positive import regular
+from intertwine.merging.positive import regular, regular_factor
 from intertwine.merging.readers import Reading
 
 RIDGE = 1e-3  # of the mean variance: propagated moments are not to be trusted further
@@ -39,29 +39,25 @@ def _importance(reading: Reading, weights: Mapping[str, Tensor]) -> np.ndarray:
     return (rows @ rows.T).numpy()
 
 
-def _regular(reading: Reading) -> np.ndarray:
-    moment = reading.second_moment().numpy()
-    return regular(moment, max(RIDGE * reading.doubt * float(np.trace(moment)) / len(moment), 1e-12))
-
-
-def _inverse(moment: np.ndarray) -> np.ndarray:
-    """P = C^-1 by Cholesky: the one cube."""
-    factor = torch.linalg.cholesky(torch.from_numpy(moment))
-    out: np.ndarray = torch.cholesky_inverse(factor).numpy()
-    return out
+def ridge_for(moment: np.ndarray, doubt: float) -> float:
+    """What second moments are raised by: a share of the mean variance."""
+    return max(RIDGE * doubt * float(np.trace(moment)) / len(moment), 1e-12)
 
 
 def eliminate(
     readings: Sequence[Reading], weights: Mapping[str, Tensor], progress: Progress | None = None
 ) -> tuple[Merge, ...]:
     """The order in which channels go. distance: the relative error so far; keep: what absorbs most."""
-    moments = [_regular(r) for r in readings]
-    grams = [_importance(r, weights) for r in readings]
-    sides = []
-    for moment, gram, reading in zip(moments, grams, readings, strict=True):
-        total = max(float((gram * moment).sum()) + reading.beside, 1e-300)
-        sides.append(_Side(_inverse(moment), gram / total))
-    names, spread = np.arange(len(moments[0])), np.sqrt(np.diag(moments[0]))
+    sides, spreads = [], []
+    for reading in readings:
+        moment = reading.second_moment()
+        raised, factor, _ = regular_factor(moment, ridge_for(moment.numpy(), reading.doubt))
+        gram = _importance(reading, weights)
+        total = max(float((gram * raised.numpy()).sum()) + reading.beside, 1e-300)
+        # P = C^-1: the one cube
+        sides.append(_Side(torch.cholesky_inverse(factor).numpy(), gram / total))
+        spreads.append(raised.diagonal().sqrt().numpy())
+    names, spread = np.arange(len(spreads[0])), spreads[0]
     merges: list[Merge] = []
     error = 0.0
     while len(names) > 1:
@@ -126,38 +122,37 @@ class _Side:
 
     def finish(self, alive: np.ndarray) -> None:
         """Bring all of P and G up to date, and drop what is gone."""
-        a, b = self.a[alive], self.b[alive]
-        keep = np.ix_(alive, alive)
-        self.inverse = self.inverse[keep] - a @ a.T
-        cross = a @ b.T
-        self.gram = self.gram[keep] + cross + cross.T
+        index = torch.from_numpy(np.flatnonzero(alive))
+        a, b, inverse, gram = map(torch.from_numpy, (self.a[alive], self.b[alive], self.inverse, self.gram))
+        inverse, gram = (x.index_select(0, index).index_select(1, index) for x in (inverse, gram))
+        self.inverse = inverse.addmm_(a, a.T, alpha=-1).numpy()
+        self.gram = gram.addmm_(a, b.T).addmm_(b, a.T).numpy()
 
 
-def best_from(pick: np.ndarray, moment: np.ndarray, raised: np.ndarray, measured: bool) -> np.ndarray:
+def best_from(pick: np.ndarray, moment: np.ndarray, ridge: float, measured: bool) -> np.ndarray:
     """T = (M C M^T)^-1 M C, C raised by a ridge; iterated where measured, so that what is exact stays so.
 
     pick: M, or the numbers of the channels that are kept: those are given by themselves, T_KK = I, and only
     the others are solved for. Each round takes the error in a direction of variance s down by
     ridge / (s + ridge).
     """
-
-    def both(c: np.ndarray) -> tuple[Tensor, Tensor]:
-        if pick.ndim == 1:
-            return torch.from_numpy(c[np.ix_(pick, gone)]), torch.from_numpy(c[np.ix_(pick, pick)])
-        rows = pick @ c
-        return torch.from_numpy(rows), torch.from_numpy(rows @ pick.T)
-
-    gone = np.setdiff1d(np.arange(len(moment)), pick) if pick.ndim == 1 else np.arange(len(moment))
-    new, own = both(raised)
-    factor = torch.linalg.cholesky(own)
-    matrix = torch.cholesky_solve(new, factor)
-    if measured:
-        wanted, own = both(moment)
-        for _ in range(ROUNDS):
-            matrix = matrix + torch.cholesky_solve(wanted - own @ matrix, factor)
+    rounds, size = ROUNDS if measured else 0, len(moment)
     if pick.ndim > 1:
+        raised, plain = (pick @ c for c in (regular(moment, ridge), moment))
+        factor = torch.linalg.cholesky(torch.from_numpy(raised @ pick.T))
+        matrix = torch.cholesky_solve(torch.from_numpy(raised), factor)
+        rows, own = torch.from_numpy(plain), torch.from_numpy(plain @ pick.T)
+        for _ in range(rounds):
+            matrix = matrix + torch.cholesky_solve(rows - own @ matrix, factor)
         return np.asarray(matrix.numpy())
-    out = np.zeros((len(pick), len(moment)))
+    gone = np.setdiff1d(np.arange(size), pick)
+    rows = torch.from_numpy(moment[pick])
+    _, factor, ridge = regular_factor(rows[:, torch.from_numpy(pick)], ridge)
+    step = matrix = torch.cholesky_solve(rows[:, torch.from_numpy(gone)], factor)
+    for _ in range(rounds):  # what a round leaves of the right side is the ridge times its step
+        step = torch.cholesky_solve(ridge * step, factor)
+        matrix = matrix + step
+    out = np.zeros((len(pick), size))
     out[np.arange(len(pick)), pick] = 1.0
     out[:, gone] = matrix.numpy()
     return out
@@ -175,7 +170,8 @@ def make_up(axis: AxisPlan, readings: Sequence[Reading]) -> AxisPlan:
     pick = np.array(kept) if axis.select else _averages(axis)
     readers = []
     for reading in readings:
-        matrix = best_from(pick, reading.second_moment().numpy(), _regular(reading), reading.doubt < 1)
+        moment = reading.second_moment().numpy()
+        matrix = best_from(pick, moment, ridge_for(moment, reading.doubt), reading.doubt < 1)
         mean = reading.mean.numpy()
         lost = mean - matrix.T @ (mean[pick] if axis.select else pick @ mean)
         place = reading.place

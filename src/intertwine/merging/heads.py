@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from intertwine.merging.eliminate import RIDGE, best_from
+from intertwine.merging.eliminate import best_from, ridge_for
 from intertwine.merging.measured import Seen
 from intertwine.merging.places import Place, find_places
 from intertwine.merging.plan import HEADS, AxisPlan, Merge, PlacePlan, Reader
-from intertwine.merging.positive import regular
+from intertwine.merging.positive import regular_factor
 from intertwine.symmetry import Symmetry
 
 
@@ -56,7 +56,7 @@ def make_up_heads(axis: AxisPlan, seen: Mapping[str, Seen]) -> AxisPlan:
         known = seen[place.param]
         moment, size = _moment(place, known), place.where.shape[1]
         pick = (kept[:, None] * size + np.arange(size)).reshape(-1)
-        matrix = best_from(pick, moment, _regular(moment, known.rows), True)
+        matrix = best_from(pick, moment, _ridge(moment, known.rows), True)
         mean = known.mean.numpy()[place.where.reshape(-1)]
         readers.append(Reader(place.param, place.dim, matrix, mean - matrix.T @ mean[pick], _bias(known)))
     return replace(axis, readers=tuple(readers))
@@ -73,9 +73,8 @@ def _moment(place: Place, seen: Seen) -> np.ndarray:
     return out
 
 
-def _regular(moment: np.ndarray, rows: int) -> np.ndarray:
-    ridge = RIDGE * min(1.0, len(moment) / rows) * float(np.trace(moment)) / len(moment)
-    return regular(moment, max(ridge, 1e-12))
+def _ridge(moment: np.ndarray, rows: int) -> float:
+    return ridge_for(moment, min(1.0, len(moment) / rows))
 
 
 class _Blocks:
@@ -83,12 +82,13 @@ class _Blocks:
 
     def __init__(self, place: Place, weight: Tensor, seen: Seen) -> None:
         self.count, self.size = place.where.shape
-        moment = _regular(_moment(place, seen), seen.rows)
+        moment = _moment(place, seen)
+        raised, factor, _ = regular_factor(torch.from_numpy(moment), _ridge(moment, seen.rows))
         index = torch.from_numpy(place.where.reshape(-1))
         rows = weight.to("cpu", torch.float64).movedim(place.dim, 0)[index].flatten(1)
         gram = (rows @ rows.T).numpy()
-        self.inverse: np.ndarray = torch.linalg.inv(torch.from_numpy(moment)).numpy()
-        self.gram = gram / max(float((gram * moment).sum()), 1e-300)
+        self.inverse: np.ndarray = torch.cholesky_inverse(factor).numpy()
+        self.gram = gram / max(float((gram * raised.numpy()).sum()), 1e-300)
 
     def block(self, head: int) -> slice:
         """The channels of a head."""

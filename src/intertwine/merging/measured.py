@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from intertwine.data.evaluation import like_inputs
 from intertwine.graph.export import eval_copy
-from intertwine.merging.contractions import Call, Contraction, Watch, calls, real_rows, storage
+from intertwine.merging.contractions import Call, Contraction, Watch, calls, identity, real_rows
 
 NARROW = 256  # columns below which one product is faster than three
 BLOCK = 4096  # rows that are multiplied at a time
@@ -71,26 +71,29 @@ class Grams:
 
     def __call__(self, inputs: Tensor, kept: Tensor | None) -> tuple[Tensor, Tensor]:
         """(inputs,) and (inputs, inputs) in float64, over the rows that are kept (None: all)."""
-        version = 0 if inputs.is_inference() else inputs._version
-        known = storage(inputs), inputs.storage_offset(), inputs.shape, inputs.stride(), version
+        known = identity(inputs)
         if self._sums is None or self._known != known:
-            self._sums = _sums(inputs if kept is None else inputs[kept])
+            rows = inputs if kept is None else inputs[kept]
+            self._sums = cross_sums(rows, rows)
             self._read, self._known = inputs, known
         return self._sums
 
 
-def _sums(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """sum x and sum x x^T; what varies is multiplied without its mean, which would drown it in rounding."""
-    middle = rows.mean(0)
-    width, known = rows.shape[1], middle.to("cpu", torch.float64)
-    rest, varying = torch.zeros_like(known), torch.zeros(width, width, dtype=torch.float64)
-    for part in rows.split(BLOCK):  # single products in float64 would take far longer; their sums do not
-        centred = part - middle
-        rest += centred.sum(0).to("cpu", torch.float64)
-        varying += _gram(centred).to("cpu", torch.float64)
-    first = len(rows) * known + rest
-    cross = torch.outer(first, known)
-    return first, varying + cross + cross.T - len(rows) * torch.outer(known, known)
+def cross_sums(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """sum y and sum x y^T in float64; what varies is multiplied without its mean, which would drown it."""
+    means = [v.mean(0) for v in (x, y)]
+    mean_x, mean_y = (m.to("cpu", torch.float64) for m in means)
+    rest_x, rest_y = torch.zeros_like(mean_x), torch.zeros_like(mean_y)
+    varying = torch.zeros(len(mean_x), len(mean_y), dtype=torch.float64)
+    for a, b in zip(x.split(BLOCK), y.split(BLOCK), strict=True):
+        # single products in float64 would take far longer; their sums do not
+        left = a - means[0]
+        right = left if x is y else b - means[1]
+        rest_x += left.sum(0).to("cpu", torch.float64)
+        rest_y += right.sum(0).to("cpu", torch.float64)
+        varying += (_gram(left) if x is y else left.T @ right).to("cpu", torch.float64)
+    first = len(y) * mean_y + rest_y
+    return first, varying.addr_(mean_x, first).addr_(rest_x, mean_y)
 
 
 def _gram(rows: Tensor) -> Tensor:

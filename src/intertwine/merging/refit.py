@@ -12,7 +12,7 @@ replaces W_0 and the run goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,9 @@ from torch import Tensor, nn
 
 from intertwine.graph.export import eval_copy
 from intertwine.merging.combine import turned
-from intertwine.merging.contractions import Call, Contraction, Watch, aten, real_rows, storage
-from intertwine.merging.measured import Collector, Grams, Seen
+from intertwine.merging.contractions import Call, Contraction, identity, real_rows, storage
+from intertwine.merging.following import Follow, written
+from intertwine.merging.measured import Collector, Grams, Seen, cross_sums
 from intertwine.merging.plan import MergePlan
 from intertwine.merging.positive import regular_factor
 from intertwine.merging.shrink import find_dropped
@@ -34,81 +35,34 @@ ROUNDS = 3  # iterated ridge regression: what the data say clearly is fitted exa
 
 @dataclass(eq=False)
 class OutputBefore:
-    """What a weight of the original gives (rows, outputs), and what that is added to."""
+    """What a weight of the original gives, (rows, outputs), and what that is added to.
 
-    output: Tensor
+    Kept are its outputs, or what it reads (and made: the weight and the bias) where that is not wider:
+    several weights read one value, and sums over rows of the outputs follow from those of what is read.
+    """
+
+    kept: Tensor
     skip: Tensor | None
+    made: tuple[Tensor, Tensor | None] | None = None
 
+    def rows(self, count: int | None = None) -> Tensor:
+        """The first outputs, or all."""
+        if self.made is None:
+            return self.kept[:count]
+        matrix, bias = self.made
+        return self.kept[:count] @ matrix + (0 if bias is None else bias)
 
-class Follow(Watch):
-    """Watches contractions until their result is used: `settle` is told what it is added to, if it is."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        settle: Callable[[Contraction, Tensor | None], None],
-        at_once: Callable[[Contraction], None] | None = None,
-    ) -> None:
-        super().__init__(model, self._remember)
-        self.settle, self.at_once = settle, at_once
-        self.pending: dict[int, Contraction] = {}
-        self._biased: Contraction | None = None
-
-    def _remember(self, found: Contraction) -> None:
-        if self.at_once is not None:
-            self.at_once(found)
-        if found.output is not None:
-            self.pending[storage(found.output)] = found
-
-    def before(self, func: Any, args: tuple[Any, ...]) -> None:
-        if not self.pending or _is_view(func):
-            return
-        flat = [x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,))]
-        for value in (x for x in flat if isinstance(x, Tensor)):
-            found = self.pending.pop(storage(value), None)
-            if found is None:
-                continue
-            assert found.output is not None
-            others = [x for x in args[:2] if x is not value] if _adds(func) else []
-            other = others[0] if len(others) == 1 and isinstance(others[0], Tensor) else None
-            plain = found.output.is_contiguous() and value.is_contiguous()
-            if other is not None and plain and self.name_of(other) and _is_row(other, found.output.shape[1]):
-                found.bias, self._biased = self.name_of(other), found
-            elif other is not None and plain and other.shape == value.shape:
-                self.settle(found, other.reshape(found.output.shape))
-            else:
-                self.settle(found, None)
-
-    def after(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
-        if self._biased is not None:
-            found, self._biased = self._biased, None
-            found.output = result.view(found.inputs.shape[0], -1)
-            self.pending[storage(result)] = found
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        for found in self.pending.values():
-            self.settle(found, None)
-        self.pending.clear()
-
-
-def _is_row(value: Tensor, width: int) -> bool:
-    """Whether it is one number for every channel (XLNet adds two tables of heads to one product)."""
-    return value.dim() > 0 and value.shape[-1] == value.numel() == width
-
-
-def _is_view(func: Any) -> bool:
-    """Whether an op only looks at its operand in another way."""
-    if func is aten._unsafe_view.default:  # its schema does not say that the memory is shared
-        return True
-    returns = func._schema.returns
-    info = returns[0].alias_info if returns else None
-    return info is not None and not info.is_write
-
-
-def _adds(func: Any) -> bool:
-    """Whether an op sums its operands, in place or not."""
-    return func.overloadpacket in (aten.add, aten.add_)
+    def sums(self, first: Tensor, total: Tensor, cross: Tensor) -> Tensor:
+        """Of x y^T, and of y in the last row, y the outputs; from those of x, z and x z^T, z what is kept."""
+        both = torch.cat([cross, total[None]])
+        if self.made is None:
+            return both
+        matrix, bias = (None if t is None else t.to(both) for t in self.made)
+        assert matrix is not None
+        both = both @ matrix
+        if bias is not None:
+            both += torch.outer(torch.cat([first, first.new_full((1,), len(self.kept))]), bias.reshape(-1))
+        return both
 
 
 @dataclass(eq=False)
@@ -127,21 +81,44 @@ def observe(model: nn.Module, call: Call) -> Observed:
     copied, collect = eval_copy(model, share=True), Collector()
     found, often = dict[str, OutputBefore](), set[str]()
 
+    parameters, last = dict(copied.named_parameters()), dict[tuple[Any, ...], Tensor]()
+
     def keep(c: Contraction, skip: Tensor | None) -> None:
         assert c.output is not None
         if c.weight in found:
             often.add(c.weight)
-        kept = real_rows(call, len(c.output))
-
-        def own(x: Tensor) -> Tensor:
-            return x.clone() if kept is None else x[kept]
-
-        found[c.weight] = OutputBefore(own(c.output), None if skip is None else own(skip))
+        real = real_rows(call, len(c.output))
+        made, given = None, c.output
+        if c.exact and c.matrix is not None and skip is None and c.inputs.shape[1] <= c.output.shape[1]:
+            made, given = (c.matrix, parameters.get(c.bias)), c.inputs
+        key = identity(given)
+        if key not in last:  # one for all weights that read one value
+            last.clear()
+            last[key] = given if real is None else given[real]
+        beside = skip if skip is None or real is None else skip[real]
+        found[c.weight] = OutputBefore(last[key], beside, made)
 
     collect.begin(call)
-    with torch.no_grad(), Follow(copied, keep, collect):
+    with torch.no_grad(), _Keeping(copied, keep, collect, found=found):
         copied(*call[0], **call[1])
     return Observed(collect.found, {name: each for name, each in found.items() if name not in often})
+
+
+class _Keeping(Follow):
+    """Copies what was found before an op changes it in place; most of it never is."""
+
+    def __init__(self, *args: Any, found: Mapping[str, OutputBefore]) -> None:
+        super().__init__(*args)
+        self.found = found
+
+    def before(self, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        super().before(func, args, named)
+        changing = {storage(x) for x in written(func, args, named)}
+        for each in self.found.values() if changing else ():
+            if storage(each.kept) in changing:
+                each.kept = each.kept.clone()
+            if each.skip is not None and storage(each.skip) in changing:
+                each.skip = each.skip.clone()
 
 
 def refit(
@@ -158,64 +135,91 @@ def refit(
     """
     copied = eval_copy(small)
     state, fitted, solve = dict(copied.named_parameters()), set[str](), _LeastSquares(ridge)
+    crosses = _Crosses()
 
-    def settle(c: Contraction, skip: Tensor | None) -> None:
-        target = targets.get(c.weight)
-        if target is None or c.output is None or c.matrix is None or c.weight in fitted:
+    def fit(c: Contraction, matrix: Tensor, skip: Tensor | None) -> None:
+        target, bias = targets[c.weight], state.get(c.bias)
+        kept = real_rows(call, len(c.inputs))
+        rows = c.inputs if kept is None else c.inputs[kept]
+
+        def mapped(x: Tensor) -> Tensor:
+            return _mapped(x, shapes[c.weight], c, plan)
+
+        if len(target.kept) != len(rows) or mapped(target.rows(1)).shape[1] != matrix.shape[1]:
             return
-        kept = real_rows(call, len(c.output))
-        wanted, output = target.output, c.output if kept is None else c.output[kept]
-        with_skip = skip is not None and target.skip is not None
-        if with_skip:
-            assert target.skip is not None
-            wanted = wanted + target.skip
-        mapped = _mapped(wanted, shapes[c.weight], c, plan)
-        if mapped is None or mapped.shape != output.shape:
-            return
-        if with_skip:
-            assert skip is not None
-            mapped = mapped - (skip if kept is None else skip[kept])
-        bias = state.get(c.bias) if c.bias else None
-        change = solve(c.inputs, mapped - output, kept, bias is not None)
-        c.matrix += change[: c.matrix.shape[0]]
-        c.output.addmm_(c.inputs, change[: c.matrix.shape[0]])
+        if skip is not None and target.skip is not None:
+            wanted = mapped(target.rows() + target.skip) - (skip if kept is None else skip[kept])
+            total, cross = cross_sums(rows, wanted)
+            sums = torch.cat([cross, total[None]])
+        else:  # the same as to map every row before
+            sums = mapped(target.sums(solve.grams(c.inputs, kept)[0], *crosses(c.inputs, rows, target.kept)))
+        change = solve(c.inputs, kept, sums, matrix, bias).to(matrix)
+        matrix += change[: len(matrix)]
         fitted.add(c.weight)
         if bias is not None:
-            bias.add_(change[-1])
-            c.output += change[-1]
+            bias += change[-1]
             fitted.add(c.bias)
 
-    with torch.no_grad(), Follow(copied, settle):
+    def settle(c: Contraction, skip: Tensor | None) -> None:
+        if c.weight not in targets or c.output is None or c.matrix is None:
+            return
+        if c.weight not in fitted:
+            fit(c, c.matrix, skip)
+        if c.bias in state:
+            torch.addmm(state[c.bias], c.inputs, c.matrix, out=c.output)
+        else:
+            torch.mm(c.inputs, c.matrix, out=c.output)
+
+    with torch.no_grad(), Follow(copied, settle, later=targets):
         copied(*call[0], **call[1])
     return {name: state[name].detach().to("cpu", torch.float64).numpy() for name in sorted(fitted)}
 
 
-class _LeastSquares:
-    """D = argmin |x D - missing|^2 + lambda |D|^2; its last row is the change of the bias, if there is one.
+class _Crosses:
+    """`cross_sums`, once for all weights that read one value and were to read one value (q, k and v)."""
 
-    What depends on x alone is computed once for all weights that read it.
+    def __init__(self) -> None:
+        self._known: tuple[Any, ...] = ()
+        self._read: tuple[Tensor, ...] = ()  # held, so that their memory is not another value's
+        self._sums: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, inputs: Tensor, rows: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """rows: of the inputs, those that count."""
+        known = identity(inputs), identity(kept)
+        if self._sums is None or self._known != known:
+            self._sums, self._known, self._read = cross_sums(rows, kept), known, (inputs, kept)
+        return self._sums
+
+
+class _LeastSquares:
+    """D = argmin |x (W + D) - y|^2 + lambda |D|^2, from the sums over rows of x x^T and x y^T alone.
+
+    The last row of D is the change of the bias, if there is one. What depends on x alone is computed once for
+    all weights that read it.
     """
 
     def __init__(self, ridge: float) -> None:
-        self.ridge, self._sums = ridge, Grams()
-        self._known: tuple[Tensor, bool, float, Tensor] | None = None
+        self.ridge, self.grams = ridge, Grams()
+        self._known: tuple[Tensor, Tensor, float, Tensor] | None = None
 
-    def __call__(self, inputs: Tensor, missing: Tensor, kept: Tensor | None, bias: bool) -> Tensor:
-        first, second = self._sums(inputs, kept)
-        if self._known is None or self._known[0] is not second or self._known[1] != bias:
-            self._known = (second, bias, *self._factored(first, second, len(missing), bias))
-        _, _, ridge, factor = self._known
-        rows = inputs if kept is None else inputs[kept]
-        cross = (rows.T @ missing).to("cpu", torch.float64)
-        if bias:
-            cross = torch.cat([cross, missing.sum(0).to("cpu", torch.float64)[None]])
-        step = change = torch.cholesky_solve(cross, factor)
+    def __call__(
+        self, inputs: Tensor, kept: Tensor | None, sums: Tensor, matrix: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """sums: of x y^T, and of y in the last row."""
+        first, second = self.grams(inputs, kept)
+        size = len(second) + (bias is not None)
+        if self._known is None or self._known[0] is not second or len(self._known[1]) != size:
+            rows = len(inputs) if kept is None else int(kept.sum())
+            self._known = (second, *self._factored(first, second, rows, bias is not None))
+        _, gram, ridge, factor = self._known
+        old = matrix if bias is None else torch.cat([matrix, bias.reshape(1, -1)])
+        step = change = torch.cholesky_solve(sums[:size] - gram @ old.to(gram), factor)
         for _ in range(ROUNDS - 1):  # what a round leaves of the right side is the ridge times its step
             step = torch.cholesky_solve(ridge * step, factor)
             change = change + step
-        return change.to(inputs)
+        return change
 
-    def _factored(self, first: Tensor, second: Tensor, rows: int, bias: bool) -> tuple[float, Tensor]:
+    def _factored(self, first: Tensor, second: Tensor, rows: int, bias: bool) -> tuple[Tensor, float, Tensor]:
         gram = second
         if bias:
             column = first[:, None]
@@ -223,14 +227,14 @@ class _LeastSquares:
             gram = torch.cat([torch.cat([second, column], 1), torch.cat([column.T, corner], 1)])
         weight = self.ridge * min(1.0, len(gram) / rows) * gram.diagonal().mean().clamp_min(1e-300)
         _, factor, ridge = regular_factor(gram, float(weight))
-        return ridge, factor
+        return gram, ridge, factor
 
 
-def _mapped(wanted: Tensor, shape: tuple[int, ...], c: Contraction, plan: MergePlan) -> Tensor | None:
-    """The original's outputs in the coordinates of the smaller model."""
+def _mapped(wanted: Tensor, shape: tuple[int, ...], c: Contraction, plan: MergePlan) -> Tensor:
+    """The original's outputs in the coordinates of the smaller model; nothing where they are a part of it."""
     rest = [d for d in range(len(shape)) if d != c.dim]
     if int(np.prod([shape[d] for d in rest])) != wanted.shape[1]:
-        return None
+        return wanted[:, :0]
     out = wanted.reshape(-1, *(shape[d] for d in rest))
     for k, dim in enumerate(rest):
         out = map_outputs(out, k + 1, c.weight, dim, plan)

@@ -30,7 +30,7 @@ from intertwine.merging.limits import find_units, matches
 from intertwine.merging.plan import CHANNELS, EXPERTS, HEADS, RANK, STREAM, AxisPlan, MergePlan
 from intertwine.merging.refit import refit
 from intertwine.merging.rigid import floating
-from intertwine.merging.shrink import apply_plan
+from intertwine.merging.shrink import apply_plan, replace_tensors
 from intertwine.merging.spectral import plan_linear
 from intertwine.merging.trial import Narrowing
 from intertwine.orbit import is_large
@@ -66,15 +66,12 @@ def fitted(planner: Planner, plan: MergePlan) -> MergePlan:
     mixtures = find_mixtures(planner.symmetry, planner.model)
     inside = tuple(f"{path}." for mixture in mixtures for path in mixture.containers)
     targets = {n: t for n, t in planner.observed.outputs.items() if not n.startswith(inside)}
-    weights = refit(small, plan, planner.calibration, targets, shapes)
-    better = replace(plan, weights=weights)
     outputs = planner.outputs
+    cut = outputs.error(small)
+    weights = refit(small, plan, planner.calibration, targets, shapes)
+    replace_tensors(small, {name: torch.from_numpy(values) for name, values in weights.items()})
     # Every weight is fitted to what it gave, which need not be best for what the model gives.
-    return (
-        better
-        if outputs.error(apply_plan(planner.model, better, share=True)) <= outputs.error(small)
-        else plan
-    )
+    return replace(plan, weights=weights) if outputs.error(small) <= cut else plan
 
 
 def weigh(planner: Planner) -> MergePlan:

@@ -163,11 +163,11 @@ def fix_layers(model: nn.Module, paths: Iterable[str], before: Mapping[str, tupl
 
 
 def _without(tensor: Tensor, name: str, dropped: Dropped) -> Tensor:
-    for dim in range(tensor.dim()):
-        if (name, dim) in dropped:
-            kept = np.setdiff1d(np.arange(tensor.shape[dim]), dropped[name, dim])
-            tensor = tensor.index_select(dim, torch.from_numpy(kept).to(tensor.device))
-    return tensor.contiguous().clone()
+    cut = [dim for dim in range(tensor.dim()) if (name, dim) in dropped]
+    for dim in cut:
+        kept = np.setdiff1d(np.arange(tensor.shape[dim]), dropped[name, dim])
+        tensor = tensor.index_select(dim, torch.from_numpy(kept).to(tensor.device))
+    return tensor if cut else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _fix_attributes(module: nn.Module, before: Mapping[str, tuple[int, ...]]) -> None:

@@ -15,7 +15,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from intertwine.graph.export import named_tensors
 from intertwine.graph.run import run
@@ -42,6 +42,7 @@ class Narrowing:
         state = named_tensors(self.model)
         self.weights = {n: state[n].detach() for n in planner.symmetry.structure.inference.shapes}
         self.known: dict[str, Found | None] = {}
+        self._last: tuple[list[str], list[Tensor]] = [], []  # axes, and what the graph gives without them
 
     def fitted(self, *plans: AxisPlan) -> AxisPlan | None:
         """The plans as one that the forward can be narrowed by, or None.
@@ -122,11 +123,6 @@ class Narrowing:
     def _runs(self, *plans: AxisPlan) -> bool:
         """Whether the model runs with each of them cut by one, and gives what its graph does without that."""
         cut = MergePlan(tuple(plan.first(1) for plan in plans))
-        plain = dict(self.weights)
-        for turn in (turn for plan in plans for turn in plan.turns):
-            plain[turn.param] = turned(plain[turn.param], turn, 1.0)
-        for (param, dim), places in find_dropped(cut).items():
-            plain[param] = plain[param].index_fill(dim, torch.from_numpy(places), 0.0)
         try:
             small = apply_plan(self.model, cut, share=True)
             with torch.no_grad(), warnings.catch_warnings():
@@ -134,8 +130,19 @@ class Narrowing:
                 got = floating(small(*self.args, **self.kwargs))
         except Exception:  # whatever a forward raises on a size that it does not expect
             return False
-        expected = run(self.planner.symmetry.traced, plain, self.args, self.kwargs)
-        return alike(got, expected)
+        return alike(got, self._expected(cut))
+
+    def _expected(self, cut: MergePlan) -> list[Tensor]:
+        """What the graph gives at the old widths, with zeros for what is cut."""
+        names = [axis.name for axis in cut.axes]
+        if self._last[0] != names:
+            plain = dict(self.weights)
+            for turn in (turn for axis in cut.axes for turn in axis.turns):
+                plain[turn.param] = turned(plain[turn.param], turn, 1.0)
+            for (param, dim), places in find_dropped(cut).items():
+                plain[param] = plain[param].index_fill(dim, torch.from_numpy(places), 0.0)
+            self._last = names, run(self.planner.symmetry.traced, plain, self.args, self.kwargs)
+        return self._last[1]
 
 
 def _alike(name: str) -> str:
