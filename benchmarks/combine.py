@@ -15,6 +15,7 @@ ways: plain        average, batch-norm statistics reset
       combine      aligned by activations, every layer solved for by least squares
       loss         alignment learned on the outputs (of combine by loss: before the layers are solved for)
       flipped      as combine, with the mirror images of the images as inputs too
+      zip          of trunk: side by side, merged, solved for; zip to layer2: with third stages of their own
       learned      as combine, then learned on the networks' mean outputs (images: --augment --hidden)
 2,000 unlabelled training inputs serve for all of that; all test inputs, or --limit of them, for the one
 number that is printed. Every number goes into the JSON file when it is known, and a second run goes on
@@ -49,6 +50,7 @@ HELD = 25_600  # characters
 EPOCHS = 60  # of images that are mirrored and shifted anew in each
 HIDDEN = 10.0  # how much hidden values count beside the outputs
 RATE = 1.5e-2
+TRUNK: dict[str, Any] = {"epochs": 30, "learning_rate": 4e-3}
 PASSES = 12  # of transformers: with all that comes before, less than two CPU minutes of the GPTs
 TEN = 10  # classes of the first head of a trunk
 PRESET, HUNDRED = "cifar10-legacy", "0.5070,0.4865,0.4409/0.2673,0.2564,0.2761"
@@ -266,9 +268,8 @@ def trunk(args: argparse.Namespace) -> Iterator[Work]:
     networks = {files[0]: ten, f"{files[1]} as {PRESET}": lambda: renormalised(hundred())}
     ways: dict[str, Make] = {
         "zip": made(how="zip", target_params=0.6),
-        "learned": made(
-            how="zip", target_params=0.6, epochs=EPOCHS, learning_rate=RATE, augment=True, hidden=HIDDEN
-        ),
+        "zip to layer2": made(how="zip", target_params=0.6, trunk="layer2.*"),
+        "learned": made(how="zip", target_params=0.6, trunk="layer2.*", augment=True, hidden=HIDDEN, **TRUNK),
     }
     yield Work("trunk", networks, torch.cat([x[:half] for x in train]), list(test), ways)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from intertwine.merging.branches import Branches
 from intertwine.merging.folding import Folding
 from intertwine.results import Result, Table
 from intertwine.symmetry import Element
@@ -102,13 +103,20 @@ class Combination(Result):
 
         return save_weights(self.model, path)
 
-    def details(self, input: str | None = None, given: nn.Module | None = None) -> dict[str, Any]:
+    def details(
+        self, input: str | None = None, given: nn.Module | None = None, sources: Sequence[str] = ()
+    ) -> dict[str, Any]:
         """What is kept with a saved model, so that it can be built again. input: the shape of its example.
-        given: the network that it is rebuilt from, which may be narrower."""
+        given: the network that it is rebuilt from, which may be narrower. sources: the factories of all."""
         folding = None if self.folding is None else self.folding.to_dict()
         before = {} if given is None else {n: t.numel() for n, t in given.state_dict().items()}
-        wider = any(t.numel() > before.get(n, t.numel()) for n, t in self.model.state_dict().items())
-        return {"input": input, "method": self.how, "folding": folding, "wider": wider}
+        wider = isinstance(self.model, Branches) or any(
+            t.numel() > before.get(n, t.numel()) for n, t in self.model.state_dict().items()
+        )
+        networks = list(sources) if isinstance(self.model, Branches) else []
+        return {
+            "input": input, "method": self.how, "folding": folding, "wider": wider, "networks": networks,
+        }  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `intertwine combine --json` prints it."""
