@@ -87,14 +87,12 @@ def run(args: argparse.Namespace) -> int | None:
     if args.out and _is_file(args.out):
         result.save(args.out)
     elif args.out:
-        details = result.details(args.input, first.model, [s.name for s in sources])
-        save_model(result.model, first, args.out, details)
+        save_model(result.model, first, args.out, result.details(args.input, sources))
     if args.page:
         result.page(facts={"models": ", ".join(args.models), "data": args.data}).write(args.page)
     show(args, result, {"models": args.models, "weights": args.out, "page": args.page})
-    for path in filter(None, (args.out, args.page)):
-        if not args.json:
-            say(f"wrote {path}")
+    for path in filter(None, () if args.json else (args.out, args.page)):
+        say(f"wrote {path}")
     return 0
 
 
