@@ -138,6 +138,7 @@ def test_networks_that_share_a_trunk_up_to_a_layer_compute_what_they_compute():
     made = combine([a, b], train_data=X, how="zip", target_params=0.7, trunk="st*").model
     one, other = made.networks
     assert one.stem is other.stem and one.head is not other.head
+    assert one.stem.out_channels == one.deep.groups < 18 and one.deep is other.deep
     assert sum(p.numel() for p in made.parameters()) <= 0.7 * whole
     with torch.no_grad():
         assert off(made(X), torch.cat([a(X), b(X)], 1)) < 0.2
