@@ -43,6 +43,7 @@ WAYS = (
     ("loss", "aligned by loss, averaged"),
     ("combine", "**combine**"),
     ("zip", "**combine** `--how zip`"),
+    ("zip to layer2", "**combine** `--how zip --trunk 'layer2.*'`"),
     ("combine by loss", "combine `--align loss`"),
     ("flipped", "combine `--flip`"),
     ("learned", "combine `--epochs`, images with `--augment --hidden`"),

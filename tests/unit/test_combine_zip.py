@@ -10,11 +10,15 @@ from torch import nn
 
 from intertwine import combine, load, trace, zoo
 from intertwine.cli.program import main
+from intertwine.combining._branch import branch
 from intertwine.combining._join import join, last_layer
+from intertwine.combining._layerwise import batch_graph
 from intertwine.combining._statistics import reset
 from intertwine.combining._widths import equal_widths
 from intertwine.combining._zip import ZipPlanner, zipped
 from intertwine.errors import DataError, InputError, Unsupported, WeightsError
+from intertwine.graph.export import export
+from intertwine.graph.once import run_once
 from intertwine.merging import apply_merge, widen
 from intertwine.zoo.nanogpt import nanogpt
 
@@ -122,6 +126,45 @@ def test_two_tasks_share_a_trunk_and_each_is_measured_on_its_own_data():
         combine([a, b], data[0], train_data=X, how="zip")
 
 
+def test_networks_that_share_a_trunk_up_to_a_layer_compute_what_they_compute():
+    a, b = net(0), net(1, width=10, classes=7)
+    whole = sum(p.numel() for m in (a, b) for p in m.parameters())
+    both, rows = branch([a, b], trace(a, X[:2]), "stem", X[:4])
+    with torch.no_grad():
+        assert off(both(X), torch.cat([a(X), b(X)], 1)) < 1e-9
+    one, other = both.double().networks  # which makes new buffers, and must not part those of the trunk
+    assert one.norm.running_mean is other.norm.running_mean and one.one is not other.one
+    assert rows["networks.1.stem.weight"] == [8, 10] and rows["networks.1.one.weight"] == [0, 6]
+    made = combine([a, b], train_data=X, how="zip", target_params=0.7, trunk="st*").model
+    one, other = made.networks
+    assert one.stem is other.stem and one.head is not other.head
+    assert one.stem.out_channels == one.deep.groups < 18 and one.deep is other.deep
+    assert sum(p.numel() for p in made.parameters()) <= 0.7 * whole
+    with torch.no_grad():
+        assert off(made(X), torch.cat([a(X), b(X)], 1)) < 0.2
+    with pytest.raises(InputError, match="stem, one"):
+        branch([a, b], trace(a, X[:2]), "stone", X[:4])
+    with pytest.raises(InputError, match="heads='each'"):
+        combine([a, net(1)], train_data=X, how="zip", target_params=0.7, trunk="stem")
+
+
+def test_a_trunk_stands_once_in_the_graph():
+    """What random numbers make, and what differs only in the kind of a number, is not taken for one."""
+    a, b = net(0), net(1, classes=7)
+    both, _ = branch([a, b], trace(a, X[:2]), "one", X[:4])
+    convolutions = [n for n in batch_graph(both, X).graph.nodes if "conv2d" in n.name]
+    assert len(convolutions) == 4  # of eight that forward runs
+
+    class Twice(nn.Module):
+        def forward(self, x):
+            noise = torch.rand_like(x) - torch.rand_like(x)
+            return (x + 1) * (x + 1), noise, x.long() * 2, x.long() * 2.0
+
+    nodes = [n.name for n in run_once(export(Twice(), (torch.zeros(2, 2),))).graph.nodes]
+    assert "add" in nodes and "add_1" not in nodes and "rand_like_1" in nodes
+    assert sum(name.startswith("mul") for name in nodes) == 3
+
+
 def test_a_network_that_counts_more_keeps_more_of_itself():
     a, b = net(0), net(1, classes=7)
     error = {}
@@ -188,6 +231,14 @@ def test_zip_from_the_command_line(tmp_path, capsys):
     recipe = folder / "recipe.json"
     recipe.write_text(recipe.read_text().replace('"wider": true', '"wider": false'))
     with pytest.raises(WeightsError, match="do not fit"):  # of merged models, larger weights are a mistake
+        load(folder)
+    each = [*argv, "--heads", "each", "--head-data", "digits", "--target-params", "0.6"]
+    assert main([*each, "--trunk", "features.7"]) == 0
+    found, trunk = json.loads(capsys.readouterr().out), load(folder)
+    assert trunk(torch.zeros(2, 1, 8, 8)).shape == (2, 20) and len(trunk.networks) == 2
+    assert sum(p.numel() for p in trunk.parameters()) == found["parameters"]
+    recipe.write_text(json.dumps({**json.loads(recipe.read_text()), "networks": ["zoo:digits-vgg"]}))
+    with pytest.raises(WeightsError, match="does not fit"):
         load(folder)
     argv[argv.index(str(folder))] = str(out)
     assert main([*argv, "--heads", "each"]) != 0

@@ -16,7 +16,8 @@ from intertwine.terminal.loading import load_dataset, load_several, load_side, w
 HOW = ("layerwise", "zip", "average", "slerp", "task", "ties", "fisher", "soup")
 _OPTIONS = (
     "how", "align", "repair", "shares", "scale", "density", "train_limit", "ridge", "flip", "fold", "epochs",
-    "augment", "hidden", "seed", "learning_rate", "steps", "permute", "heads", "target_params", "calibrate",
+    "augment", "hidden", "seed", "learning_rate", "steps", "permute", "heads", "target_params", "trunk",
+    "calibrate",
 )  # fmt: skip
 shares = types.Checked(numbers.Several(numbers.nonnegative))
 
@@ -86,13 +87,12 @@ def run(args: argparse.Namespace) -> int | None:
     if args.out and _is_file(args.out):
         result.save(args.out)
     elif args.out:
-        save_model(result.model, sources[0], args.out, result.details(args.input, first.model))
+        save_model(result.model, first, args.out, result.details(args.input, sources))
     if args.page:
         result.page(facts={"models": ", ".join(args.models), "data": args.data}).write(args.page)
     show(args, result, {"models": args.models, "weights": args.out, "page": args.page})
-    for path in filter(None, (args.out, args.page)):
-        if not args.json:
-            say(f"wrote {path}")
+    for path in filter(None, () if args.json else (args.out, args.page)):
+        say(f"wrote {path}")
     return 0
 
 

@@ -15,6 +15,8 @@ def add_zip(parser: Options) -> None:
         action="append")  # fmt: skip
     value(parser, "--target-params", types.fraction, "P",
         "of zip: share of all networks' parameters together (default: widths of the first)")  # fmt: skip
+    value(parser, "--trunk", types.any_text, "AXIS",
+        "of zip with --heads each: the last axis that is shared, or a pattern (default: all)")  # fmt: skip
 
 
 def add_learning(parser: Options) -> None:

@@ -70,6 +70,7 @@ def combine(
     fold: bool | None = None,
     heads: Heads | None = None,
     target_params: float | None = None,
+    trunk: str | None = None,
     calibrate: bool = False,
     symmetry: Symmetry | None = None,
     names: Sequence[str] | None = None,
@@ -99,7 +100,8 @@ def combine(
     how="zip": networks of any widths, or of several tasks. heads: "one" output for all, or "each" keeps its
     own, side by side (default where their numbers differ; data is then a list, one for each network).
     target_params: how large the result may be, as a share of all networks' parameters (default: the widths
-    of the first).
+    of the first). trunk: the name, or a pattern, of the last axis that networks with heads of their own
+    share; what comes after it stays apart (default: all are shared).
 
     >>> import torch
     >>> from intertwine import act, trace
@@ -112,6 +114,8 @@ def combine(
     """
     if target_params is not None and how != "zip":
         raise InputError(f"target_params is not of how={how!r}", do="use how='zip'")
+    if trunk is not None and (how != "zip" or target_params is None):
+        raise InputError("a trunk is of networks that are zipped to a size", do="give target_params")
     if not 0 <= hidden < math.inf:
         raise InputError(f"hidden values cannot count {hidden}", do="give a number of at least 0")
     run = _Run(models, data, train_data, how, align, repair, shares, names, train_limit, heads, progress)
@@ -122,7 +126,7 @@ def combine(
         return run.result()
     run.fold(fold, symmetry)
     if how == "zip":
-        run.zip(symmetry, target_params, ridge, seed)
+        run.zip(symmetry, target_params, trunk, ridge, seed)
     else:
         run.move(symmetry, seed)
         if run.one_orbit():
@@ -294,15 +298,22 @@ class _Run:
         return True
 
     def zip(
-        self, symmetry: Symmetry | None, target_params: float | None, ridge: float | None, seed: int
+        self,
+        symmetry: Symmetry | None,
+        target_params: float | None,
+        trunk: str | None,
+        ridge: float | None,
+        seed: int,
     ) -> None:
         """Side by side, then merged, then solved for."""
         self._need_inputs("zip")
+        if trunk is not None and self.heads == "one":
+            raise InputError("networks with one output share all of their layers", do="give heads='each'")
         found = symmetry or self._symmetry()
         self.say("zip")
         self.zipped = zipped(
             self.models, found, self.train, shares=self.shares, heads=self.heads, ridge=ridge, seed=seed,
-            target_params=target_params, progress=self.progress,
+            target_params=target_params, trunk=trunk, progress=self.progress,
         )  # fmt: skip
         self.model = self.zipped.model
 

@@ -153,7 +153,9 @@ def distilled(
         if (now := _error(student, taught, trials)) <= best:
             best, kept = now, copy.deepcopy(student.state_dict())
         if progress is not None:
-            progress(epoch + 1, epochs, "epochs")
+            progress(
+                epoch + 1, epochs, f"epochs, off by {now:.3g} on what is left out" if trials else "epochs"
+            )
     student.load_state_dict(kept)
     student.zero_grad()
     for old, new in zip(model.parameters(), student.parameters(), strict=True):

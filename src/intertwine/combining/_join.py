@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -59,12 +60,12 @@ def join(
     joined = copy.deepcopy(models[0]).eval()
     before = {name: tuple(t.shape) for name, t in states[0].items()}
     new = {
-        name: _joined([s[name].detach() for s in states], name, hidden, shares, head)
+        name: joined_tensor([s[name].detach() for s in states], name, hidden, shares, head)
         for name, t in states[0].items()
         if t.is_floating_point()
     }
     fix_layers(joined, replace_tensors(joined, new), before)
-    _check(joined, models, shares, heads, inputs)
+    assert_computes(joined, models, shares if heads == "one" else None, inputs)
     return joined
 
 
@@ -88,14 +89,15 @@ def last_layer(traced: Traced) -> dict[str, int]:
     return found
 
 
-def _joined(
+def joined_tensor(
     tensors: Sequence[Tensor],
     name: str,
     hidden: Mapping[tuple[str, int], str],
-    shares: Sequence[float],
-    head: Mapping[str, int],
+    shares: Sequence[float] = (),
+    head: Mapping[str, int] = MappingProxyType({}),
 ) -> Tensor:
-    """The weights of one layer of all networks as one."""
+    """The weights of one layer of all networks as one. shares: of what is made of all together, which is
+    their mean. head: a dimension that the outputs lie on."""
     first = tensors[0]
     dims = [d for d in range(first.dim()) if (name, d) in hidden or head.get(name) == d]
     makes = any(hidden.get((name, d)) != "in" for d in dims)
@@ -125,12 +127,13 @@ def _joined(
 
 
 @torch.no_grad()
-def _check(
-    joined: nn.Module, models: Sequence[nn.Module], shares: Sequence[float], heads: Heads, inputs: Any
+def assert_computes(
+    joined: nn.Module, models: Sequence[nn.Module], shares: Sequence[float] | None, inputs: Any
 ) -> None:
+    """Raise unless it gives the mean of the models' outputs by their shares; None: those side by side."""
     args, kwargs = arguments(inputs)
     own = [logits_of(copy.deepcopy(m).eval()(*args, **kwargs)) for m in models]
-    wanted = torch.cat(own, -1) if heads == "each" else sum(s * y for s, y in zip(shares, own, strict=True))
+    wanted = torch.cat(own, -1) if shares is None else sum(s * y for s, y in zip(shares, own, strict=True))
     assert isinstance(wanted, Tensor)
     try:
         found = logits_of(joined(*args, **kwargs))

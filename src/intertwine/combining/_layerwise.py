@@ -29,6 +29,8 @@ from intertwine.combining._one_sided import LayerRows, one_sided
 from intertwine.combining._rows import SolvableLayer, chosen_rows, find_layer
 from intertwine.data.batches import arguments, count_rows
 from intertwine.graph.export import Traced, export
+from intertwine.graph.once import run_once
+from intertwine.merging.branches import Branches
 from intertwine.progress import Progress, counted
 from intertwine.rules import facts
 
@@ -62,8 +64,9 @@ def solved(
 
 
 def batch_graph(model: nn.Module, inputs: Any) -> Traced:
-    """The graph of one of the batches that layers are solved on."""
-    return export(model, *arguments(cut(inputs, count_rows(inputs) // len(whole_batches(inputs)))))
+    """The graph of one of the batches that layers are solved on; a trunk stands in it once."""
+    traced = export(model, *arguments(cut(inputs, count_rows(inputs) // len(whole_batches(inputs)))))
+    return run_once(traced) if isinstance(model, Branches) else traced
 
 
 Kept = Mapping[tuple[str, int], Tensor]  # weight and dimension -> the positions that are left

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from intertwine.merging.branches import Branches
 from intertwine.merging.folding import Folding
 from intertwine.results import Result, Table
 from intertwine.symmetry import Element
 
 if TYPE_CHECKING:
     from intertwine.pages.page import Page
+    from intertwine.zoo.sources import Source
 
 
 @dataclass(frozen=True)
@@ -102,13 +104,20 @@ class Combination(Result):
 
         return save_weights(self.model, path)
 
-    def details(self, input: str | None = None, given: nn.Module | None = None) -> dict[str, Any]:
+    def details(self, input: str | None = None, sources: Sequence[Source] = ()) -> dict[str, Any]:
         """What is kept with a saved model, so that it can be built again. input: the shape of its example.
-        given: the network that it is rebuilt from, which may be narrower."""
+        sources: the networks that it is rebuilt from; the first may be narrower."""
         folding = None if self.folding is None else self.folding.to_dict()
-        before = {} if given is None else {n: t.numel() for n, t in given.state_dict().items()}
-        wider = any(t.numel() > before.get(n, t.numel()) for n, t in self.model.state_dict().items())
-        return {"input": input, "method": self.how, "folding": folding, "wider": wider}
+        several = isinstance(self.model, Branches)
+        before = {n: t.numel() for s in sources[:1] for n, t in s.model.state_dict().items()}
+        sizes = {n: t.numel() for n, t in self.model.state_dict().items()}
+        return {
+            "input": input,
+            "method": self.how,
+            "folding": folding,
+            "wider": several or any(size > before.get(n, size) for n, size in sizes.items()),
+            "networks": [source.name for source in sources] if several else [],
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `intertwine combine --json` prints it."""

@@ -3,7 +3,8 @@
 The joined network computes what all of them compute. `merge` removes the channels that the others can best
 make up for, whichever network they came from. Then every layer of what is left is solved for
 (`_layerwise`), so that the channels that stayed are what they are in the joined network: a layer makes up for
-what those before it got wrong. So networks of other widths, and of other tasks, share a trunk.
+what those before it got wrong. So networks of other widths, and of other tasks, share a trunk, whole or up
+to a layer (`_branch`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from intertwine.combining._branch import Rows, branch
 from intertwine.combining._distil import scores_of
 from intertwine.combining._folded import Folded
 from intertwine.combining._hidden import HiddenValues
@@ -68,20 +70,26 @@ def zipped(
     shares: Sequence[float],
     heads: Heads = "one",
     target_params: float | None = None,
+    trunk: str | None = None,
     ridge: float | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Zipped:
     """One network; target_params: share of the parameters of all networks together.
 
-    Without it every axis gets the width that it has in the first network.
+    Without it every axis gets the width that it has in the first network. trunk: the last axis that is
+    shared, of networks that keep their heads (default: all are).
     """
-    joined = join(models, symmetry, cut(inputs, 4), shares=shares, heads=heads)
+    rows: Rows | None = None
+    if trunk is None:
+        joined = join(models, symmetry, cut(inputs, 4), shares=shares, heads=heads)
+    else:
+        joined, rows = branch(models, symmetry, trunk, cut(inputs, 4))
     folded = Folded([joined], inputs, False)
     both, traced = folded.symmetry().alike, folded.claimed.traced
     given, now = (sum(p.numel() for m in nets for p in m.parameters()) for nets in (models, [joined]))
     if target_params is not None and not has_attention(both):
-        plan = ZipPlanner(models, joined, both, inputs, shares, heads).plan(
+        plan = ZipPlanner(models, joined, both, inputs, shares, heads, rows).plan(
             min(1.0, target_params * given / now)
         )
     else:
@@ -119,18 +127,19 @@ class ZipPlanner:
         inputs: Any,
         shares: Sequence[float],
         heads: Heads,
+        rows: Rows | None = None,
     ) -> None:
         self.joined, self.symmetry, self.shares = joined, symmetry, shares
-        self.sizes = [{n: t.shape[0] for n, t in named_tensors(m).items() if t.dim()} for m in models]
-        rows = torch.linspace(0, count_rows(inputs) - 1, min(MEASURED, count_rows(inputs))).long()
-        self.few = take(inputs, rows[:: max(1, len(rows) // TRIED)])
+        self.rows = rows or _rows(models)
+        chosen = torch.linspace(0, count_rows(inputs) - 1, min(MEASURED, count_rows(inputs))).long()
+        self.few = take(inputs, chosen[:: max(1, len(chosen) // TRIED)])
         with torch.no_grad():
             widths = [scores_of(m, cut(inputs, 2)).shape[-1] for m in models]
             self.outputs = scores_of(joined, self.few)
         self.heads = list(zip(widths, shares, strict=True)) if heads == "each" else [(widths[0], 1.0)]
         example = symmetry.traced.example
         call = tuple(example.args), dict(example.kwargs)
-        batches = [batch for batch, _ in Batches(take(inputs, rows), batch=100)]
+        batches = [batch for batch, _ in Batches(take(inputs, chosen), batch=100)]
         self.planner = Planner(joined, symmetry, Options(repair="data"), None, batches, True, call)
 
     def plan(self, share: float) -> MergePlan:
@@ -146,7 +155,7 @@ class ZipPlanner:
 
     def _counted(self, reading: Reading) -> Reading:
         """What it makes of each network, as much as that counts."""
-        own = [sizes[reading.place.param] for sizes in self.sizes]
+        own = self.rows[reading.place.param]
         total = self.symmetry.traced.shapes[reading.place.param][0]
         if sum(own) != total:  # what is made there is of all networks
             return reading
@@ -165,6 +174,12 @@ class ZipPlanner:
             total += share * float((y - t).square().sum() / (t - t.mean(0)).square().sum().clamp_min(1e-30))
             start += width
         return total
+
+
+def _rows(models: Sequence[nn.Module]) -> Rows:
+    """Those of networks that lie side by side as a whole."""
+    states = [named_tensors(m) for m in models]
+    return {name: [state[name].shape[0] for state in states] for name, t in states[0].items() if t.dim()}
 
 
 def kept_channels(plan: MergePlan, shapes: Mapping[str, Sequence[int]]) -> Kept | None:

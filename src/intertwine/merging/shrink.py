@@ -156,10 +156,13 @@ def replace_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> list[str
 
 
 def fix_layers(model: nn.Module, paths: Iterable[str], before: Mapping[str, tuple[int, ...]]) -> None:
-    """Set the size attributes of the layers at these paths; `before`: the old shapes by name."""
-    for path in paths:
+    """Set the size attributes of the layers at these paths; `before`: the old shapes by name. A layer that
+    has several paths is set once: what it says of itself is read on the way."""
+    found = [(model.get_submodule(path), path) for path in paths]
+    layers = {id(layer): (layer, path) for layer, path in found}
+    for layer, path in layers.values():
         own = {n.rpartition(".")[2]: s for n, s in before.items() if n.rpartition(".")[0] == path}
-        _fix_attributes(model.get_submodule(path), own)
+        _fix_attributes(layer, own)
 
 
 def _without(tensor: Tensor, name: str, dropped: Dropped) -> Tensor:

@@ -54,7 +54,8 @@ class MergedRecipe:
     tied: a name -> the name that its weights are stored under. infinite: the tensors that hold
     infinities (attention masks). folding: the norms that were folded before. numbers: module -> name -> a
     width that its forward keeps. entries: list of modules -> how many it has left. wider: weights may be
-    larger than the factory's, as those of combined networks are.
+    larger than the factory's, as those of combined networks are. networks: the factories of several that
+    share a trunk (`Branches`), the first of them `source`.
     """
 
     source: str
@@ -69,6 +70,7 @@ class MergedRecipe:
     numbers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     entries: Mapping[str, int] = field(default_factory=dict)
     wider: bool = False
+    networks: tuple[str, ...] = ()
 
 
 def save_merged(
@@ -164,7 +166,7 @@ def read_recipe(folder: str | Path) -> MergedRecipe:
     return MergedRecipe(
         found["source"], shapes, dtypes, tied, tuple(infinite), **optional, folding=folding,
         numbers=found.get("numbers") or {}, entries=found.get("entries") or {},
-        wider=bool(found.get("wider")),
+        wider=bool(found.get("wider")), networks=tuple(found.get("networks") or ()),
     )  # fmt: skip
 
 
@@ -294,6 +296,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "numbers": lambda value: value is None or _is_numbers(value),
     "entries": lambda value: value is None or _is_numbers({"": value}),
     "wider": lambda value: value is None or isinstance(value, bool),
+    "networks": _is_names,
 }
 
 

@@ -31,6 +31,7 @@ class Written(Enum):
 OUTPUTS = {
     ("align", "element"): Written.FILE,
     ("align", "page"): Written.FILE,
+    ("combine", "out"): Written.REPLACED,
     ("combine", "page"): Written.FILE,
     ("coverage", "markdown"): Written.FILE,
     ("explore", "save"): Written.FOLDER,
@@ -46,6 +47,7 @@ OUTPUTS = {
     ("zoo", "out"): Written.FOLDER,
     ("agents", "zoo_out"): Written.FOLDER,
 }
+WEIGHTS = {("combine", "out")}  # which may be a model's folder, or the file of its weights alone
 _EXPORTED = {"torch": ".pt2", "onnx": ".onnx"}
 # verb -> files that it writes beside its outputs, without being told their names
 BESIDE: dict[str, Callable[[argparse.Namespace], list[str]]] = {
@@ -60,13 +62,14 @@ _MOST = 40  # marks that are looked at from either end
 _PAGES = (".html",)  # never read: a page may lie in a folder of data, and be written again
 
 
-def kind_of(verb: str, name: str) -> Written | None:
+def kind_of(verb: str, name: str, text: str = "") -> Written | None:
     """How an argument is written to; None for inputs and everything else.
 
-    >>> kind_of("inspect", "out"), kind_of("inspect", "weights")
-    (<Written.FILE: 0>, None)
+    >>> kind_of("inspect", "out"), kind_of("inspect", "weights"), kind_of("combine", "out", "a.safetensors")
+    (<Written.FILE: 0>, None, <Written.FILE: 0>)
     """
-    return OUTPUTS.get((verb, name), Written.FILE if name == "out" else None)
+    kind = OUTPUTS.get((verb, name), Written.FILE if name == "out" else None)
+    return Written.FILE if (verb, name) in WEIGHTS and text.endswith(".safetensors") else kind
 
 
 def assert_outputs(args: argparse.Namespace) -> None:
@@ -81,9 +84,9 @@ def assert_outputs(args: argparse.Namespace) -> None:
     outputs: list[tuple[str, Written]] = []
     inputs: list[str] = []  # paths
     for name, value in vars(args).items():
-        kind = kind_of(args.verb, name)
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str):
+                kind = kind_of(args.verb, name, text)
                 outputs.append((text, kind)) if kind is not None else inputs.extend(_paths(text, name))
     beside = BESIDE.get(args.verb)
     outputs += [(text, Written.FILE) for text in (beside(args) if beside else ())]

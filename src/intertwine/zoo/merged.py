@@ -12,6 +12,7 @@ from torch import nn
 from intertwine.checks import checked
 from intertwine.errors import InputError, ModelError, WeightsError
 from intertwine.foreign import is_signal, kept_process
+from intertwine.merging.branches import Branches, tie
 from intertwine.merging.storage import MergedRecipe, hash_of, hugging_face_files, load_merged
 from intertwine.text import first_line
 from intertwine.zoo.sources import MERGED, Source, file_named, find_source, resolve, runs_code
@@ -54,6 +55,22 @@ def load_source(path: str | Path, *, run_code: bool = False, source: str | None 
 
 def _rebuild(recipe: MergedRecipe, source: str | None, run_code: bool, where: str) -> Source:
     chosen = source if source is not None else _original(recipe)
+    first = _rebuilt(recipe, chosen, run_code, where)
+    if not recipe.networks:
+        return first
+    others = [
+        _rebuilt(recipe, chosen if source or name == recipe.source else name, run_code, where).model
+        for name in recipe.networks[1:]
+    ]
+    both = Branches([first.model, *others])
+    try:
+        tie(both, recipe.tied)
+    except (AttributeError, KeyError) as error:
+        raise WeightsError(f"{where} does not fit its factories: {error}", so="nothing was loaded") from error
+    return replace(first, model=both)
+
+
+def _rebuilt(recipe: MergedRecipe, chosen: str, run_code: bool, where: str) -> Source:
     if find_source(chosen).prefix == MERGED:  # which may name itself
         raise WeightsError(f"{where} is made of a merged model, {chosen}", so="nothing was loaded")
     if runs_code(chosen) and not run_code:

@@ -18,6 +18,7 @@ from torch import nn
 
 from intertwine.errors import InputError, WeightsError
 from intertwine.files import replacing_folder, write_bytes
+from intertwine.merging.branches import Branches
 from intertwine.merging.config_fields import narrowed_config
 from intertwine.merging.factoring import FactoredEmbedding
 from intertwine.merging.folding import PlainNorm, UntiedEmbedding
@@ -74,10 +75,11 @@ def save_model(
     """Write a model that was made from `source` (merged, or with other weights) to the folder `out`.
 
     A model of Hugging Face becomes a folder of `save_pretrained` with its tokenizer, checked by loading the
-    weights into the config's own model and comparing outputs; any other one that `intertwine.load` reads.
+    weights into the config's own model and comparing outputs; any other one, and several networks on one
+    trunk (`networks` in details: their sources), that `intertwine.load` reads.
     """
     assert_savable(source)
-    if source.family != "hf":
+    if source.family != "hf" or isinstance(small, Branches):
         return save_merged(small, out, source.name, details)
     shapes = {n: tuple(p.shape) for n, p in small.named_parameters(remove_duplicate=False)}
     folding = dict(details or {}).get("folding")
