@@ -14,6 +14,7 @@ and a block (head) of a linear axis by the row spaces of M and R and by R'M, whi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from intertwine.orbit.matching import Solver, place_family
 from intertwine.orbit.matrices import whitened
 from intertwine.orbit.state import Match, State
 from intertwine.orbit.units import Spot, Unit, Weights
+from intertwine.orbit.unordered import crossed_share, unordered
 
 _WIDE = 512  # slices longer than this are hashed to half as many numbers
 _APART = 0.05  # mean disagreement of matched channels from which on two models are not of one orbit
@@ -39,17 +41,25 @@ _SETTLED: _Group = (-1, (), ())  # not rescaled, or rescaled already
 Colours = tuple[Ids, Ids]
 
 
-def bring_onto(action: GroupAction, target: Weights, state: State, colours: Colours | None = None) -> bool:
+def bring_onto(
+    action: GroupAction,
+    target: Weights,
+    state: State,
+    colours: Colours | None = None,
+    *,
+    angles: bool = False,
+) -> bool:
     """Bring the weights of `state` onto `target`; False, with the state left midway, if no element does.
 
     colours: for every class of the target and of the state; only channels of equal colours are matched.
+    angles: pairs of rotary embeddings may be turned.
     """
-    known = Known(action, target, state)
+    known = Known(action, target, state, angles=angles)
     left, pending = list(action.forest.units), list[Unit]()
     while left:
         shares = {unit.index: known.share(unit) for unit in left}
         if not any(shares.values()):
-            shares = {unit.index: known.crossed_share(unit) for unit in left}
+            shares = {unit.index: crossed_share(known, unit) for unit in left}
         unit = max(left, key=lambda u: shares[u.index])
         root = unit.lineage()[-1]
         if not shares[unit.index] or not _match(known, root, colours):
@@ -75,6 +85,7 @@ def _resolve_all(known: Known, units: list[Unit]) -> list[Unit]:
     while units and known.extent != before:
         before = known.extent
         units = [unit for unit in units if not _resolve(known, unit)]
+        known.turn_pairs()
     return units
 
 
@@ -142,7 +153,7 @@ def _groups(known: Known, unit: Unit) -> dict[_Group, tuple[_Slices, _Slices]]:
             parts = (a, b) if len(copies) == a.shape[1] else (a[:, copies], b[:, copies])
             found.setdefault(key, []).append((_sketched(parts[0].flatten(1)), _sketched(parts[1].flatten(1))))
     if not found:
-        found[_SETTLED] = [(_sketched(a), _sketched(b)) for a, b in known.unordered(unit)]
+        found[_SETTLED] = [(_sketched(a), _sketched(b)) for a, b in unordered(known, unit)]
     return {
         key: (_joined([a for a, _ in pairs]), _joined([b for _, b in pairs]))
         for key, pairs in found.items()
@@ -196,14 +207,15 @@ def _directions(slices: _Slices) -> tuple[Tensor, np.ndarray]:
 def _turned(known: Known, unit: Unit) -> np.ndarray:
     """(blocks of the target, blocks of the weights): 0 where a matrix can bring one onto the other."""
     assert unit.linear is not None
-    make, read = known.stacked(unit)
-    sides = [side for side in (make, read) if side[0].shape[2]]
+    parts = [part for part in known.parts(unit) if part[2][0].shape[2]]
     if unit.linear.orthogonal:
-        found = [_same_up_to_rotation(*side) for side in sides]
+        found = [_same_up_to_rotation(*pair) for _, _, pair in parts]
     else:
-        found = [_same_row_space(*side) for side in sides]
-        if len(sides) == 2:
-            found.append(_same_product(make, read))
+        found = [_same_row_space(*pair) for _, _, pair in parts]
+        make, read = ([part[1:] for part in parts if part[0] == exponent] for exponent in (1, -1))
+        for (sized, made), (also, used) in product(make, read):
+            cosine = _same_product(made, used)
+            found.append(cosine if sized and also else cosine.abs())  # a scale may have a sign
     blocks, width = unit.classes.shape
     answer: np.ndarray = width * np.mean(
         [1 - x.numpy() for x in found] or [np.zeros((blocks, blocks))], axis=0
