@@ -169,6 +169,14 @@ LOOKUPS = """
     torch.gather({a}, {d}, {i}.remainder({n}).expand({a}.shape))
     {a}.cummin({d}).values
     {a}.index_put((torch.tensor([0]),), {b}[:1])
+    {a}.index_put((torch.tensor([0, 0]),), {b}[:1], accumulate=True)
+    {a}.index_put(({a}.flatten(1).sum(-1) > 0,), torch.zeros(()).to({a}))
+    torch.zeros_like({a}).index_put((torch.tensor([0]), torch.tensor([0])), {b}[0, 0])
+    torch.take_along_dim({a}, {b}.argsort({d}), {d})
+    torch.take_along_dim({a}, torch.arange({n}).flip(0).view({view}), {d})
+    F.pairwise_distance({a}, {b}, keepdim=True) * {a}
+    torch.tensordot({a}, {W}, dims=([-1], [-1]))
+    torch.linalg.cross({a}[:1].expand(3, *{a}.shape[1:]), {b}[:1].expand(3, *{b}.shape[1:]).cumsum(0), dim=0)[:1] + {a}
     {a}.masked_scatter({m}, {b})
     {a}[:, {a}[0].argmax(-1)]
     (lambda s: torch.zeros_like(s).scatter(-1, s.topk(2, -1).indices, s.topk(2, -1).values))({L}({a}))

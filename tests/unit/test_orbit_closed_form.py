@@ -17,8 +17,8 @@ from intertwine.errors import InputError
 from intertwine.graph.alike import same_program
 from intertwine.orbit import Pairing
 from intertwine.orbit.closed_form import bring_onto
-from intertwine.orbit.evidence import _solve
 from intertwine.orbit.matrices import best_matrices, ranges
+from intertwine.orbit.scales import solve_from
 from intertwine.symmetry.scales import ScaleKind, invert_gf2
 from property.architectures import Run
 
@@ -152,7 +152,7 @@ def test_scales_say_what_they_do_not_know() -> None:
     kind = ScaleKind(
         np.array([[0, 1, 2]]), np.array([[1.0, 0], [-1, 0], [0, 1]]), np.array([[1, 0], [1, 0], [0, 1]])
     )
-    log_scale, sign, known = _solve(
+    log_scale, sign, known = solve_from(
         kind, np.array([[4.0, 1, 0]]), np.array([[1.0, 4, 0]]), np.array([[-2.0, -2, 0]])
     )
     assert np.allclose(log_scale[0, :2], [np.log(2), -np.log(2)]) and sign[0, :2].tolist() == [-1, -1]

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from intertwine import Symmetry, act, trace, verify
+from intertwine import Symmetry, act, align, find_isomorphism, trace, verify
 from intertwine.errors import Unsupported
 from intertwine.graph.export import export
+from intertwine.orbit.pair import Pairing
 from intertwine.symmetry.transform import EVERY_PART
 
 Turn = Callable[[Tensor, Tensor], Tensor]
@@ -172,6 +173,22 @@ def test_elements_compose_invert_and_are_saved(tmp_path: Path) -> None:
     assert (again @ g.inverse()).is_identity(1e-9)
     with pytest.raises(Unsupported, match="rotary"):
         symmetry.values["q"].act(g, torch.zeros(2, 5, 16, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("turn", "width"), [(halves, 4), (complex_numbers, 4), (partial, 7)])
+def test_an_image_with_other_angles_is_found(turn: Turn, width: int) -> None:
+    torch.manual_seed(0)
+    model = Attention(turn, width=width).double()
+    symmetry = claimed(model)
+    for seed in range(3):  # the third exchanges heads of the complex form
+        moved = act(model, symmetry.sample(seed, parts=EVERY_PART))
+        assert find_isomorphism(model, moved, symmetry, restarts=0).error <= 1e-10
+    assert align(model, moved, symmetry=symmetry).distance_after <= 1e-10
+    plain = find_isomorphism(model, act(model, symmetry.sample(1)), symmetry, restarts=0)
+    assert plain.element is not None and plain.element.turn is None  # no angle where none is needed
+    with torch.no_grad():
+        moved.k.weight[0] += 1.0  # the control
+    assert Pairing(symmetry, moved, model).on_orbit() is None
 
 
 def test_verify_acts_on_the_pairs() -> None:

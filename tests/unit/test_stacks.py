@@ -14,8 +14,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from intertwine import Symmetry, act, find_isomorphism, merge, trace
+from intertwine import Symmetry, act, align, find_isomorphism, merge, trace
 from intertwine.graph.export import export
+from intertwine.orbit.action import GroupAction, double
+from intertwine.orbit.balance import Balance
+from intertwine.orbit.pair import Pairing
+from intertwine.symmetry.subgroup import find_subgroup
 
 Body = Callable[[Any, Tensor], Tensor]
 
@@ -161,6 +165,51 @@ def test_what_stacks_have_in_common_is_what_merging_sees() -> None:
     assert torch.allclose(found.model(X), wide(X), atol=1e-10)
 
 
-def test_an_image_is_found_on_its_orbit() -> None:
-    model, symmetry = traced(OWN["looked up"])
-    assert find_isomorphism(model, act(model, symmetry.sample(2)), symmetry)
+@pytest.mark.parametrize(
+    "name", ["looked up", "all", "a norm over all", "the largest of them", "summed before"]
+)
+def test_an_image_is_found_on_its_orbit(name: str) -> None:
+    model, symmetry = traced({**OWN, **ONE}[name])
+    for seed in (2, 5):
+        assert find_isomorphism(model, act(model, symmetry.sample(seed)), symmetry, restarts=0)
+
+
+class Heads(nn.Module):
+    """Attention with weights [heads, d, n], narrower or wider than the stream, and a gain for each head."""
+
+    def __init__(self, n: int, gain: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(3, 5), nn.Linear(5, 2)
+        self.q, self.k, self.v, self.o = (nn.Parameter(torch.randn(3, 5, n)) for _ in range(4))
+        self.g = nn.Parameter(torch.randn(3, 1, 1)) if gain else 1.0
+        self.double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        q, k, v = (torch.einsum("btd,ndh->bnth", x, w) for w in (self.q, self.k, self.v))
+        seen = (q * self.g @ k.mT).softmax(-1) @ v
+        return self.last(torch.einsum("bnth,ndh->btd", seen, self.o))
+
+
+@pytest.mark.parametrize(("n", "gain"), [(2, False), (6, False), (6, True)])
+def test_stacked_heads_are_found_under_a_matrix_of_each(n: int, gain: bool) -> None:
+    model = Heads(n, gain)
+    symmetry = Symmetry(export(model, (torch.randn(4, 3, 3, dtype=torch.float64),)))
+    assert {a.name: str(a.group) for a in symmetry.axes}["q.2"] == "general linear in each of 3 blocks"
+    moved = act(model, symmetry.sample(n))
+    assert find_isomorphism(model, moved, symmetry, restarts=0).error <= 1e-10
+    if gain:
+        assert align(model, moved, symmetry=symmetry).distance_after <= 1e-10
+    with torch.no_grad():
+        moved.q[0] *= 3.0  # the control
+    assert Pairing(symmetry, moved, model).on_orbit() is None
+
+
+def test_stacks_that_are_rescaled_have_a_point_of_least_norm() -> None:
+    model, symmetry = traced(OWN["all"])
+    action = GroupAction(find_subgroup(symmetry), dict(model.named_parameters()))
+    state = action.state(double(dict(model.named_parameters())))
+    Balance(action)(state)
+    made, read = state.weights["u"].norm(dim=1), state.weights["d"].norm(dim=2)  # of every channel of a slice
+    assert torch.allclose(made, read) and not torch.allclose(model.u.norm(dim=1), model.d.norm(dim=2))

@@ -85,13 +85,10 @@ class Balance:
         for slot in self.slots:
             if slot[0] == name:
                 ids = self.structure.slots[slot].ids.shape
-                places = np.arange(*self.structure.span[slot])
-                if len(ids) > 1:
-                    # A grouped weight: its input channels differ from group to group of its output channels.
-                    places = np.repeat(places.reshape(ids), shape[0] // ids[0], axis=0)
-                    found.append(places.reshape(*places.shape, *[1] * (len(shape) - 2)))
-                else:
-                    found.append(places.reshape([-1 if d == slot[1] else 1 for d in range(len(shape))]))
+                places, along = np.arange(*self.structure.span[slot]), {slot[1]}
+                if len(ids) > 1:  # its channels differ from group to group of dimension 0
+                    places, along = np.repeat(places.reshape(ids), shape[0] // ids[0], axis=0), {0, slot[1]}
+                found.append(places.reshape([n if d in along else 1 for d, n in enumerate(shape)]))
         return found
 
     def _squares(self, name: str, weight: Tensor) -> Array:

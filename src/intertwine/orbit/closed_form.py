@@ -14,6 +14,7 @@ and a block (head) of a linear axis by the row spaces of M and R and by R'M, whi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 import torch
@@ -26,8 +27,10 @@ from intertwine.orbit.matching import Solver, place_family
 from intertwine.orbit.matrices import whitened
 from intertwine.orbit.state import Match, State
 from intertwine.orbit.units import Spot, Unit, Weights
+from intertwine.orbit.unordered import crossed_share, unordered
 
 _WIDE = 512  # slices longer than this are hashed to half as many numbers
+_MANY = 16 * _WIDE  # and at most so many numbers of each are worked on at a time
 _APART = 0.05  # mean disagreement of matched channels from which on two models are not of one orbit
 _NEVER = 1e6  # a disagreement that no match makes up for
 _Group = tuple[int, tuple[float, ...], tuple[int, ...]]  # component of scales, exponents, exponents of signs
@@ -39,17 +42,25 @@ _SETTLED: _Group = (-1, (), ())  # not rescaled, or rescaled already
 Colours = tuple[Ids, Ids]
 
 
-def bring_onto(action: GroupAction, target: Weights, state: State, colours: Colours | None = None) -> bool:
+def bring_onto(
+    action: GroupAction,
+    target: Weights,
+    state: State,
+    colours: Colours | None = None,
+    *,
+    angles: bool = False,
+) -> bool:
     """Bring the weights of `state` onto `target`; False, with the state left midway, if no element does.
 
     colours: for every class of the target and of the state; only channels of equal colours are matched.
+    angles: pairs of rotary embeddings may be turned.
     """
-    known = Known(action, target, state)
+    known = Known(action, target, state, angles=angles)
     left, pending = list(action.forest.units), list[Unit]()
     while left:
         shares = {unit.index: known.share(unit) for unit in left}
         if not any(shares.values()):
-            shares = {unit.index: known.crossed_share(unit) for unit in left}
+            shares = {unit.index: crossed_share(known, unit) for unit in left}
         unit = max(left, key=lambda u: shares[u.index])
         root = unit.lineage()[-1]
         if not shares[unit.index] or not _match(known, root, colours):
@@ -75,6 +86,7 @@ def _resolve_all(known: Known, units: list[Unit]) -> list[Unit]:
     while units and known.extent != before:
         before = known.extent
         units = [unit for unit in units if not _resolve(known, unit)]
+        known.turn_pairs()
     return units
 
 
@@ -140,14 +152,17 @@ def _groups(known: Known, unit: Unit) -> dict[_Group, tuple[_Slices, _Slices]]:
         a, b = (x.reshape(*spot.where.shape, -1) for x in slices)
         for copies, key in _scaled_alike(known, spot):
             parts = (a, b) if len(copies) == a.shape[1] else (a[:, copies], b[:, copies])
-            found.setdefault(key, []).append((_sketched(parts[0].flatten(1)), _sketched(parts[1].flatten(1))))
+            pairs = found.setdefault(key, [])
+            pairs.append((_sketched(parts[0].flatten(1)), _sketched(parts[1].flatten(1))))
+            if sum(side.shape[1] for (side, _), _ in pairs) > _MANY:  # a stream has hundreds
+                found[key] = [_both_joined(pairs)]
     if not found:
-        found[_SETTLED] = [(_sketched(a), _sketched(b)) for a, b in known.unordered(unit)]
-    return {
-        key: (_joined([a for a, _ in pairs]), _joined([b for _, b in pairs]))
-        for key, pairs in found.items()
-        if pairs
-    }
+        found[_SETTLED] = [(_sketched(a), _sketched(b)) for a, b in unordered(known, unit)]
+    return {key: _both_joined(pairs) for key, pairs in found.items() if pairs}
+
+
+def _both_joined(pairs: list[tuple[_Slices, _Slices]]) -> tuple[_Slices, _Slices]:
+    return _joined([a for a, _ in pairs]), _joined([b for _, b in pairs])
 
 
 def _scaled_alike(known: Known, spot: Spot) -> Iterator[tuple[list[int], _Group]]:
@@ -172,12 +187,15 @@ def _scaled_alike(known: Known, spot: Spot) -> Iterator[tuple[list[int], _Group]
 
 def _sketched(slices: Tensor) -> _Slices:
     """Slices, hashed if they are long (count sketch: sums of signed entries), and their squared norms."""
-    squares, width = slices.square().sum(dim=1), slices.shape[1]
+    squares, width = torch.linalg.vector_norm(slices, dim=1).square(), slices.shape[1]
     if width > _WIDE:
         draw = torch.Generator().manual_seed(width)
         bucket = torch.randint(_WIDE // 2, (width,), generator=draw)
         signs = torch.randint(2, (width,), generator=draw).to(slices.dtype) * 2 - 1
-        slices = slices.new_zeros(len(slices), _WIDE // 2).index_add_(1, bucket, slices * signs)
+        sketch = slices.new_zeros(len(slices), _WIDE // 2)
+        for part, to, sign in zip(*(x.split(_MANY, -1) for x in (slices, bucket, signs)), strict=True):
+            sketch.index_add_(1, to, part * sign)
+        slices = sketch
     return slices, squares
 
 
@@ -196,14 +214,15 @@ def _directions(slices: _Slices) -> tuple[Tensor, np.ndarray]:
 def _turned(known: Known, unit: Unit) -> np.ndarray:
     """(blocks of the target, blocks of the weights): 0 where a matrix can bring one onto the other."""
     assert unit.linear is not None
-    make, read = known.stacked(unit)
-    sides = [side for side in (make, read) if side[0].shape[2]]
+    parts = [part for part in known.parts(unit) if part[2][0].shape[2]]
     if unit.linear.orthogonal:
-        found = [_same_up_to_rotation(*side) for side in sides]
+        found = [_same_up_to_rotation(*pair) for _, _, pair in parts]
     else:
-        found = [_same_row_space(*side) for side in sides]
-        if len(sides) == 2:
-            found.append(_same_product(make, read))
+        found = [_same_row_space(*pair) for _, _, pair in parts]
+        make, read = ([part[1:] for part in parts if part[0] == exponent] for exponent in (1, -1))
+        for (sized, made), (also, used) in product(make, read):
+            cosine = _same_product(made, used)
+            found.append(cosine if sized and also else cosine.abs())  # a scale may have a sign
     blocks, width = unit.classes.shape
     answer: np.ndarray = width * np.mean(
         [1 - x.numpy() for x in found] or [np.zeros((blocks, blocks))], axis=0

@@ -94,7 +94,7 @@ def _described(matcher: Matcher, root: Unit, done: set[int]) -> bool:
         spots = [s for s in unit.spots if s.param in matcher.params]
         signed = matcher.signs and any(s.kind >= 0 and kinds[s.kind].sign[s.local].any() for s in spots)
         if (unit.moves or signed) and spots and unit.index not in matcher.extra:
-            matrices = [s for s in spots if len(shapes[s.param]) > 1]
+            matrices = [s for s in spots if s.has_several(shapes[s.param])]
             if not any(settled(s.slot, done) for s in matrices or spots):
                 return False
     return True

@@ -62,14 +62,14 @@ class Pairing:
 
     def on_orbit(self) -> Element | None:
         """The element that brings B onto A, in closed form; None if there is none, or nothing tells it."""
-        state = self.action.state(self.b)
-        if not bring_onto(self.action, self.a, state):
-            return None
-        element = state.element
-        distance = self.distance(element)
-        if distance > SAME:
-            return None
-        return element if distance <= self.rounding else self.polished(element)
+        for angles in (False, True) if self.symmetry.structure.turns.count else (False,):
+            state = self.action.state(self.b)
+            if bring_onto(self.action, self.a, state, angles=angles):
+                element = state.element
+                distance = self.distance(element)
+                if distance <= SAME:
+                    return element if distance <= self.rounding else self.polished(element)
+        return None
 
     def searched(
         self, matcher: Callable[[Weights], Matcher] | None = None, restarts: int = 3, seed: int = 0

@@ -104,6 +104,11 @@ class RaisedState(State):
         self._linear[orbit] = matrices[fibre_map(self.structure, orbit, self.relabel)] @ self._linear[orbit]
         self._seen = None
 
+    def turn_pairs(self, logs: np.ndarray) -> None:
+        """Multiply the pairs of rotary embeddings by w, given as log w."""
+        super().turn_pairs(logs)
+        self._seen = None
+
     def rescale(self, log_scale: np.ndarray, sign: np.ndarray, slots: Iterable[Slot]) -> None:
         """Multiply by sign and exp(log_scale), given for every position; `slots` are those that change."""
         super().rescale(log_scale, sign, slots)

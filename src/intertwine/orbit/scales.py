@@ -21,6 +21,7 @@ from torch import Tensor
 from intertwine.ir.ledger import Ids
 from intertwine.orbit.units import Weights
 from intertwine.symmetry.positions import in_front, put_back
+from intertwine.symmetry.scales import ScaleKind, invert_gf2
 from intertwine.symmetry.structure import Structure
 from intertwine.symmetry.subgroup import Subgroup
 
@@ -28,6 +29,7 @@ Slot = tuple[str, int]
 _ENUMERATED = 8  # signs that are tried in all combinations
 _STEPS = 12
 _LARGEST_STEP = 2.0
+_NOTHING = 1e-20  # squared norms below this share of the largest hold no information
 
 
 class Scales:
@@ -177,3 +179,30 @@ def apply_factors(structure: Structure, weights: dict[str, Tensor], slot: Slot, 
     tensor, shape = weights[param], structure.slots[slot].ids.shape
     scaled = in_front(tensor, shape, dim) * torch.from_numpy(factor)
     weights[param] = put_back(scaled, shape, dim, tensor.shape)
+
+
+def solve_from(
+    kind: ScaleKind, a: np.ndarray, b: np.ndarray, ab: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(components, unknowns): log-scales, signs, and which of them the evidence determines.
+
+    With |a_i| = exp(E_i t) |b_i| and sign <a_i, b_i> = (-1)^(S_i x) for the unknowns that have evidence, t is
+    a least-squares solution and x a solution over GF(2); those of the others follow if E_i and S_i lie in the
+    row spaces of these.
+    """
+    floor = _NOTHING * max(float(a.max(initial=0.0)), float(b.max(initial=0.0)))
+    have = (a > floor) & (b > floor)
+    ratio = np.where(have, 0.5 * np.log(np.where(have, a, 1.0) / np.where(have, b, 1.0)), 0.0)
+    log_scale, sign, known = np.zeros(a.shape), np.ones(a.shape), np.zeros(a.shape, bool)
+    for pattern in np.unique(have, axis=0):
+        rows = (have == pattern).all(axis=1)
+        back = np.linalg.pinv(kind.real[pattern])
+        log_scale[rows] = ratio[rows][:, pattern] @ back.T @ kind.real.T
+        reached = np.abs(kind.real @ back @ kind.real[pattern] - kind.real).max(axis=1, initial=0.0) < 1e-9
+        bits = kind.sign % 2
+        chosen, inverse = invert_gf2(bits[pattern])
+        x = (ab[rows][:, pattern][:, chosen] < 0) @ inverse.T
+        sign[rows] = 1 - 2 * (x @ bits.T % 2)
+        signs = (bits @ inverse @ bits[pattern][chosen] % 2 == bits).all(axis=1)
+        known[rows] = reached & signs
+    return log_scale, sign, known

@@ -20,7 +20,7 @@ from intertwine.symmetry import Element
 from intertwine.symmetry.colours import mix
 from intertwine.symmetry.positions import in_front, put_back, taken
 from intertwine.symmetry.structure import Structure
-from intertwine.symmetry.transform import fibre_map, identity
+from intertwine.symmetry.transform import destinations, fibre_map, identity
 
 
 class Mover:
@@ -103,6 +103,7 @@ class State:
         base = identity(mover.structure)
         self.relabel, self._log_scale, self._sign = base.relabel, base.log_scale, base.sign
         self._linear = dict(base.linear)
+        self._turn: np.ndarray | None = None
 
     @property
     def weights(self) -> Weights:
@@ -112,7 +113,9 @@ class State:
     @property
     def element(self) -> Element:
         """All steps as one."""
-        return Element(self.structure, self.relabel, self._log_scale, self._sign, dict(self._linear))
+        return Element(
+            self.structure, self.relabel, self._log_scale, self._sign, dict(self._linear), self._turn
+        )
 
     @property
     def origin(self) -> Ids:
@@ -146,6 +149,15 @@ class State:
         self.mover.turn(self.held, orbit, matrices)
         moved = matrices[fibre_map(self.structure, orbit, self.relabel)]
         self._linear[orbit] = moved @ self._linear[orbit]
+
+    def turn_pairs(self, logs: np.ndarray) -> None:
+        """Multiply the pairs of rotary embeddings by w, given as log w."""
+        s = self.structure
+        for slot in s.turns.places:
+            if slot[0] in self.held:
+                self.held[slot[0]] = s.turns.multiply(self.held[slot[0]], slot, logs)
+        there = logs[s.turns.moved(s.span, destinations(s, self.relabel))]
+        self._turn = there if self._turn is None else self._turn + there
 
     def rescale(self, log_scale: np.ndarray, sign: np.ndarray, slots: Iterable[Slot]) -> None:
         """Multiply by sign and exp(log_scale), given for every position; `slots` are those that change."""

@@ -7,6 +7,7 @@ spot     the positions of a unit along one dimension of one weight that are scal
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from intertwine.symmetry.colours import mix
 from intertwine.symmetry.positions import in_front
 from intertwine.symmetry.structure import Linear, Structure
 from intertwine.symmetry.subgroup import Subgroup
+from intertwine.symmetry.transform import fibre_keys
 
 Weights = Mapping[str, Tensor]
 
@@ -48,6 +50,10 @@ class Spot:
     def slot(self) -> tuple[str, int]:
         """The dimension of the weight."""
         return self.param, self.dim
+
+    def has_several(self, shape: tuple[int, ...]) -> bool:
+        """Whether a weight of this shape has more than one number at each position."""
+        return math.prod(shape) > self.groups * shape[self.dim]
 
     def slices(self, tensor: Tensor) -> Tensor:
         """(channels, everything else): the slices of all channels, maybe as a view."""
@@ -139,11 +145,12 @@ def find_units(group: Subgroup) -> Forest:
     for unit in units:
         for slot in unit.slots:
             carried.setdefault(slot, set()).add(unit.index)
+    place = _place(s)
     for unit in units:
         beside = [u for u in units if u.moves and u not in [*unit.lineage(), *unit.family()]]
         unit.spots = tuple(
             replace(spot, crossed=_crossed(s, spot, [u for u in beside if u.index in carried[spot.slot]]))
-            for spot in _spots(s, unit)
+            for spot in _spots(s, unit, place)
         )
     return Forest(s, tuple(units), {slot: frozenset(found) for slot, found in carried.items()})
 
@@ -178,7 +185,7 @@ def _nest(s: Structure, units: list[Unit]) -> None:
                 break
 
 
-def _spots(s: Structure, unit: Unit) -> tuple[Spot, ...]:
+def _spots(s: Structure, unit: Unit, place: np.ndarray) -> tuple[Spot, ...]:
     """Positions of the unit's channels that do not belong to a child, in an order common to all channels."""
     flat = unit.classes.reshape(-1)
     rank = np.full(s.classes.count, -1, np.int64)
@@ -192,7 +199,7 @@ def _spots(s: Structure, unit: Unit) -> tuple[Spot, ...]:
     own = s.classes.of[s.labels[position]]
     # What a position is besides this channel: blocks that do not hold the channel, and which copy it is.
     rest = s.place_hash(np.arange(s.classes.count))[position] - mix(cls) - s.ancestor_hash[cls]
-    rest = rest - np.where(own == cls, np.uint64(0), mix(own))
+    rest = rest - np.where(own == cls, np.uint64(0), mix(own)) + _relative(s, place, position, cls, own)
     order = np.lexsort((position, s.classes.orbit[own], rest, rank[cls]))
     position, which = position[order], rank[cls][order]
     spots: list[Spot] = []
@@ -203,6 +210,52 @@ def _spots(s: Structure, unit: Unit) -> tuple[Spot, ...]:
             where = position[inside].reshape(len(flat), -1)
             spots += _split(s, unit, param, dim, where, start)
     return tuple(spots)
+
+
+def _relative(s: Structure, place: np.ndarray, position: Ids, cls: Ids, own: Ids) -> np.ndarray:
+    """What turns the names of blocks that lie in a channel, or beside it in one block, into relative ones.
+
+    The second pair of channels of one head has another name than that of the next head; by its orbit and its
+    place among those that it can change places with, it is the same.
+    """
+    up, total = s.classes.ancestors, s.classes.count
+    hit, entry = _ranges(
+        s.coordinate_start, np.append(s.coordinate_start[1:], len(s.coordinate_class)), position
+    )
+    block = s.coordinate_class[entry]
+    inner = (s.classes.depth[block] > 0) & (block != own[hit]) & (block != cls[hit])
+    hit, block = hit[inner], block[inner]
+    if not len(hit):
+        return np.zeros(len(position), np.uint64)
+    channels = np.unique(cls)
+    which, above = _ranges(up.indptr[:-1], up.indptr[1:], channels)
+    around = np.concatenate([channels[which] * total + up.indices[above], channels * total + channels])
+    outside = ~np.isin(cls[hit] * total + block, around)
+    hit, block = hit[outside], block[outside]
+    which, above = _ranges(up.indptr[:-1], up.indptr[1:], block)
+    shared = np.isin(cls[hit[which]] * total + up.indices[above], around)
+    beside = np.bincount(which[shared], minlength=len(block)) > 0
+    hit, block = hit[beside], block[beside]
+    change = np.zeros(len(position), np.uint64)
+    np.add.at(change, hit, mix(s.classes.orbit[block] + (1 << 43)) + place[block] - mix(block))
+    return change
+
+
+def _place(s: Structure) -> np.ndarray:
+    """Class -> which of those it is that it can change places with inside its blocks, as a hash."""
+    keys = fibre_keys(s)
+    order = np.argsort(keys, kind="stable")
+    first = np.flatnonzero(np.r_[True, np.diff(keys[order]) != 0])
+    place = np.empty(len(keys), np.int64)
+    place[order] = np.arange(len(keys)) - np.repeat(first, np.diff(np.r_[first, len(keys)]))
+    return mix(place + (1 << 44))
+
+
+def _ranges(starts: Ids, ends: Ids, rows: Ids) -> tuple[Ids, Ids]:
+    """(k, entry) for every entry between the start and the end of rows[k]."""
+    count = (ends - starts)[rows]
+    which = np.repeat(np.arange(len(rows)), count)
+    return which, np.arange(len(which)) + np.repeat(starts[rows] - np.cumsum(count) + count, count)
 
 
 def _split(s: Structure, unit: Unit, param: str, dim: int, position: Ids, start: int) -> list[Spot]:

@@ -570,6 +570,11 @@ example(
     "masked_scatter.default",
     lambda h: aten.masked_scatter.default(h, torch.tensor([[True], [False], [True]]), h.relu()),
 )
+example(
+    "index_put.default",
+    lambda h: aten.index_put.default(h, [torch.tensor([1, 0]), torch.tensor([2, 0])], h[:, 0].relu()),
+)
+example("take_along_dim.default", lambda h: aten.take_along_dim.default(h, places(2, 0), 1))
 example("index_fill.int_Scalar", lambda h: aten.index_fill.int_Scalar(h, 1, torch.tensor([2]), 0))
 example("one_hot.default", lambda h: aten.one_hot.default((h > 0).long(), 2)[..., 1] * h.relu())
 example("topk.default", lambda h: aten.topk.default(h, 2, 1)[0])
@@ -628,6 +633,13 @@ examples(
     params=((9, 8),),
     out=9,
 )
+example(
+    "pairwise_distance.default",
+    lambda h, p: h.relu() * aten.pairwise_distance.default(h, p, 2.0, 1e-6, True),
+    params=((8,),),
+)
+example("linalg_cross.default", lambda h, p: aten.linalg_cross.default(h, p, dim=1), params=((1, 3, 8),))
+example("tensordot.default", lambda h, p: aten.tensordot.default(h, p, [2], [1]), params=((9, 8),), out=9)
 example(
     "col2im.default",
     lambda h: aten.col2im.default(h.flatten(2), [5, 4], [2, 2], [1, 1], [0, 0], [1, 1]).repeat(1, 4, 1, 1),

@@ -189,3 +189,31 @@ def cdist(ctx: Context, a: Value, b: Value, p: float = 2.0, *args: Any) -> Value
     right = b.with_dims((*b.dims[:-2], (), *b.dims[-2:]))
     apart = ctx.add(left, right)
     return ctx.reduce(apart, [len(apart.dims) - 1], False, "length" if p == 2 else "max" if p else "opaque")
+
+
+@rule("pairwise_distance.default")
+def pairwise_distance(
+    ctx: Context, a: Value, b: Value, p: float = 2, eps: float = 1e-6, keepdim: bool = False
+) -> Value:
+    """|a - b + eps|: channels are exchanged alike; what is added to each lets nothing else pass."""
+    apart = ctx.opaque(a, b)
+    return ctx.reduce(apart, [len(apart.dims) - 1], keepdim, "opaque")
+
+
+@rule("linalg_cross.default")
+def cross(ctx: Context, a: Value, b: Value, *, dim: int = -1) -> Value:
+    """a x b along one dimension, which is fixed; along the others a product."""
+    a, b = (ctx.fix(v, "a coordinate of a cross product", [dim]) for v in (a, b))
+    return ctx.multiply(a, b)
+
+
+@rule("tensordot.default", contracts=True)
+def tensordot(ctx: Context, a: Value, b: Value, left: Sequence[int], right: Sequence[int]) -> Value:
+    """Sums over pairs of dimensions, which cancel."""
+    names = list(LETTERS[: len(a.dims)])
+    others = list(LETTERS[len(a.dims) : len(a.dims) + len(b.dims)])
+    for i, j in zip(left, right, strict=True):
+        others[j] = names[i]
+    gone = {names[i] for i in left}
+    out = [letter for letter in [*names, *others] if letter not in gone]
+    return ctx.einsum(f"{''.join(names)},{''.join(others)}->{''.join(out)}", a, b)

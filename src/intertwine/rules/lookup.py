@@ -101,6 +101,39 @@ def masked_scatter(ctx: Context, x: Value, mask: Value, source: Value) -> Value:
     return _with_sizes(out, dict(enumerate(ctx.shape[:-1])))
 
 
+@rule("index_put.default")
+def index_put(
+    ctx: Context, x: Value, indices: list[Value | None], values: Value, accumulate: bool = False
+) -> Value:
+    """x with rows put or added where indices or masks say so, for all channels at once: scaled alike."""
+    # A mask of k dimensions points into k of x, numbers into one: these at most.
+    pointed = sum(1 if index is None else max(1, len(index.dims)) for index in indices)
+    kept = max(len(x.dims) - pointed, 0)
+    for index in indices:
+        if index is not None:
+            ctx.fix(index, "used as an index")
+    rows = len(x.dims) - kept
+    x = ctx.fix(x, POINTED, range(rows))
+    above = max(len(values.dims) - kept, 0)
+    row = ctx.fix(values, POINTED, range(above)).with_dims(values.dims[above:])
+    out = ctx.add(_flat(x, *range(rows)), row)
+    out = ctx.expand(out, [1] * rows + list(ctx.shape[rows:]))
+    return _with_sizes(out, dict(enumerate(ctx.shape[:rows])))
+
+
+@rule("take_along_dim.default")
+def take_along_dim(ctx: Context, x: Value, index: Value, dim: int | None = None) -> Value:
+    """x[index[i, c], c], where both are stretched along the other dimensions."""
+    if dim is None or not x.dims:  # all entries in a row
+        ctx.fix(x, POINTED)
+        ctx.fix(index, "used as an index")
+        return fixed(ctx.shape)
+    dim %= len(x.dims)
+    wide = [max(a, b) for a, b in zip(x.shape, index.shape, strict=True)]
+    x, index = (ctx.expand(v, [*wide[:dim], v.shape[dim], *wide[dim + 1 :]]) for v in (x, index))
+    return gather(ctx, x, dim, index)
+
+
 @rule("index_fill.int_Scalar")
 def index_fill(ctx: Context, x: Value, dim: int, index: Value, value: float) -> Value:
     """x with slices filled by a number: nothing is rescaled unless it is 0."""
