@@ -93,8 +93,11 @@ class Sizes:
     def saved(self, axes: Sequence[str], step: int, removed: Mapping[str, int]) -> float:
         """What removing `step` more channels of each of these axes saves."""
         after = {**removed, **{axis: removed.get(axis, 0) + step for axis in axes}}
-        touched = {id(w): w for axis in axes for w in self.by_axis.get(axis, ())}
-        return sum(w.size(removed) - w.size(after) for w in touched.values())
+        return sum(w.size(removed) - w.size(after) for w in self.touched(axes).values())
+
+    def touched(self, axes: Sequence[str]) -> dict[int, Weight]:
+        """The weights whose sizes depend on these axes, by id."""
+        return {id(w): w for axis in axes for w in self.by_axis.get(axis, ())}
 
 
 def _carried(plan: MergePlan) -> dict[str, list[Carried]]:
@@ -150,16 +153,20 @@ def fit_budget(
     size = sizes.total(removed)
     steps: list[list[int]] = [[] for _ in units]  # the widths that each unit had before
     hulls = [unit.hull() for unit in units]
+    touched = [sizes.touched([a.name for a in unit.axes]).keys() for unit in units]
+    # The next step of each unit: price, number, width, what it saves; kept until a weight of it has changed.
+    offers: dict[int, tuple[float, int, int, float] | None] = {}
     while size > share * full:
-        best: tuple[float, int, int, float] | None = None
         for number, unit in enumerate(units):
-            width = unit.below(widths[number]) if unit.fixed is None else None
-            if width is None:
+            if number in offers:
                 continue
-            saved = sizes.saved([a.name for a in unit.axes], widths[number] - width, removed)
-            price = max(hulls[number][width] - hulls[number][widths[number]], 0.0) / max(saved, 1e-9)
-            if saved > 0 and (best is None or price < best[0]):
-                best = (price, number, width, saved)
+            width = unit.below(widths[number]) if unit.fixed is None else None
+            offers[number] = None
+            if width is not None:
+                saved = sizes.saved([a.name for a in unit.axes], widths[number] - width, removed)
+                price = max(hulls[number][width] - hulls[number][widths[number]], 0.0) / max(saved, 1e-9)
+                offers[number] = (price, number, width, saved) if saved > 0 else None
+        best = min((offer for offer in offers.values() if offer is not None), default=None)
         if best is None:
             raise InputError(
                 f"{share:.0%} of the {what} cannot be reached",
@@ -173,6 +180,9 @@ def fit_budget(
         widths[number] = width
         removed |= {a.name: a.size - widths[number] for a in units[number].axes}
         size -= saved
+        for other, weights in enumerate(touched):
+            if other == number or not weights.isdisjoint(touched[number]):
+                del offers[other]
     _give_back(units, widths, steps, sizes, share * full)
     removed = {a.name: a.size - w for unit, w in zip(units, widths, strict=True) for a in unit.axes}
     return plan.to_widths({a.name: a.size - removed[a.name] for a in plan.axes})

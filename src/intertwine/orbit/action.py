@@ -37,7 +37,7 @@ class GroupAction:
     def squared_distance(self, left: Weights, right: Weights, some: Iterable[str] | None = None) -> float:
         """|left - right|^2 over the parameters, or over some of them."""
         names = self.params if some is None else self.params.intersection(some)
-        return float(sum((left[n] - right[n]).square().sum() for n in sorted(names)))
+        return float(sum(_dot(d, d) for d in (left[n] - right[n] for n in sorted(names))))
 
     def agreement(self, left: Weights, right: Weights, some: Iterable[str] | None = None) -> float:
         """<left, right> over the parameters, or over some of them."""
