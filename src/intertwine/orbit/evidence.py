@@ -132,7 +132,8 @@ class Known:
         block = around[np.arange(shape[0]), ours.argmax(axis=1)]
         alike = ours.any(axis=1) & ((around == block[:, None]) | ~ours).all(axis=1)
         inside = (self._unknown(start, stop).reshape(shape[0], -1) == block[:, None]) & alike[:, None]
-        return mask | (inside.reshape(-1) & self.sized[start:stop])
+        answer: np.ndarray = mask | (inside.reshape(-1) & self.sized[start:stop])
+        return answer
 
     def _unknown(self, start: int, stop: int) -> np.ndarray:
         """A hash of the channels and blocks that are not matched, for each of some positions."""
