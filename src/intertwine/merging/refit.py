@@ -157,7 +157,7 @@ def refit(
         matrix += change[: len(matrix)]
         fitted.add(c.weight)
         if bias is not None:
-            bias += change[-1]
+            bias.add_(change[-1])
             fitted.add(c.bias)
 
     def settle(c: Contraction, skip: Tensor | None) -> None:
