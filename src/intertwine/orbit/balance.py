@@ -167,7 +167,10 @@ def _solve(exponents: csr_array, heights: Array, right: Array, tolerance: float)
         if not square > goal:
             break
         bent = 4 * (exponents.T @ (heights * (exponents @ direction)))
-        length = square / (direction @ bent)
+        curvature = float(direction @ bent)
+        if not curvature > 1e-13 * float(diagonal @ direction**2):
+            break  # scales that undo each other: what is left of the right side is rounding
+        length = square / curvature
         found, rest = found + length * direction, rest - length * bent
         before, square = square, rest @ (inverse * rest)
         direction = inverse * rest + (square / before) * direction
