@@ -277,7 +277,7 @@ def trunk(args: argparse.Namespace) -> Iterator[Work]:
     ways: dict[str, Make] = {
         "zip": made(how="zip", target_params=0.6),
         "zip to layer2": made(how="zip", target_params=0.6, trunk="layer2.*"),
-        "learned": made(how="zip", target_params=0.6, trunk="layer2.*", augment=True, hidden=HIDDEN, **TRUNK),
+        "learned": made(how="zip", target_params=0.6, trunk="layer2.*", augment=True, **TRUNK),
     }
     yield Work("trunk", networks, torch.cat([x[:half] for x in train]), list(test), ways)
 
