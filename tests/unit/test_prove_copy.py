@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from intertwine import trace
 from intertwine.graph.eager import fresh_copy, run_module
 from intertwine.graph.example import Example
 from intertwine.zoo import resolve
@@ -70,3 +71,20 @@ def test_real_models_run_alike(spec: str) -> None:
     assert list(news[0].state_dict()) == list(news[1].state_dict())
     outs = [run_module(n, Example.of(source.example, source.kwargs), torch.float32).outputs for n in news]
     assert outs[0] and all(torch.equal(*pair) for pair in zip(*outs, strict=True))
+
+
+class _Masked(nn.Module):
+    """Masks by the least number of the precision that its scores have, as xglm does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = self.first(x)
+        return self.last(torch.max(scores, torch.full((), torch.finfo(scores.dtype).min)))
+
+
+def test_a_number_that_only_the_raised_precision_holds() -> None:
+    symmetry = trace(_Masked(), torch.zeros(1, 3))
+    assert symmetry.proof is not None and not symmetry.proof.refuted and symmetry.axes[0].size == 4

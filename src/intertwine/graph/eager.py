@@ -48,7 +48,13 @@ class _Precise(TorchDispatchMode):
         kernel = KERNELS.get(func)
         # What holds functions of its own runs them in this mode; all else is done with it.
         with self if kernel is not None and isinstance(func, HigherOrderOperator) else nullcontext():
-            result = (kernel or func)(*given[0], **given[1])
+            try:
+                result = (kernel or func)(*given[0], **given[1])
+            except RuntimeError:
+                if types or given[1].get("dtype") is not None or not _takes_dtype(func):
+                    raise
+                # Made of numbers alone, one of which the default precision does not hold: finfo(x.dtype).min.
+                result = func(*given[0], **{**given[1], "dtype": self.dtype})
         return tree_map(self._raised, result) if self._is_other(result) else result
 
     def _is_other(self, x: Any) -> bool:
@@ -68,6 +74,10 @@ class _Precise(TorchDispatchMode):
         if isinstance(x, Tensor) and x.is_floating_point() and x.dtype != self.dtype:
             return x.to(self.dtype)
         return x
+
+
+def _takes_dtype(func: Any) -> bool:
+    return any(argument.name == "dtype" for argument in getattr(func, "_schema", func).arguments)
 
 
 class _Instead(TorchFunctionMode):
