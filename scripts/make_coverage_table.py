@@ -42,8 +42,8 @@ These surveys were made beside other work on two cores, so the seconds are upper
 of more than {largest:.0f} million parameters, were not visited (some need more than the 24 GB here). Counted
 as failures, they leave {share:.1%} exact.
 
-Of the {types} config types of transformers that have a model, {visited} have been visited. {built} of them can
-be built small and exported; {proved:.1%} of these are exact.
+Of the {types} config types of transformers that have a model, {visited} have been visited. {built} of them
+can be built small and exported; {proved:.1%} of these are exact.
 """
 # What `intertwine coverage --library timm --dedupe` counted in its catalogue, of timm 1.0.30.
 ARCHITECTURES = 312
