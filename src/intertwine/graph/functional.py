@@ -14,6 +14,9 @@ import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
 
+# An op that one go leaves -> the op that several passes write in its place; `rules` fills it.
+WRITTEN_AS: dict[Any, Any] = {}
+
 
 def in_several_passes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
     """Whatever can be exported, or an error that says why it cannot."""
@@ -35,5 +38,4 @@ def in_one_go(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def copy_literals(graph: fx.Graph) -> None:
     """A tensor that stands in the code is copied by the op that `run_decompositions` writes."""
     for node in graph.nodes:
-        if node.target is torch.ops.aten.lift_fresh_copy.default:
-            node.target = torch.ops.aten.clone.default
+        node.target = WRITTEN_AS.get(node.target, node.target) if node.op == "call_function" else node.target

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from intertwine.activations import Intertwiner, intertwiner
+from intertwine.graph.functional import WRITTEN_AS
 from intertwine.ir.value import Value, constant, fixed
 from intertwine.rules import moments
 from intertwine.rules.registry import Context, is_value, rule
@@ -38,6 +39,8 @@ OPAQUE = """
 SAME = """
     alias.default clone.default detach.default _to_copy.default type_as.default
 """.split()
+
+WRITTEN_AS[torch.ops.aten.lift_fresh_copy.default] = torch.ops.aten.clone.default
 
 
 @lru_cache(maxsize=4096)
