@@ -46,6 +46,7 @@ WAYS = (
     ("zip to layer2", "**combine** `--how zip --trunk 'layer2.*'`"),
     ("combine by loss", "combine `--align loss`"),
     ("flipped", "combine `--flip`"),
+    ("two sweeps", "combine `--sweeps 2`"),
     ("learned", "combine `--epochs`, images with `--augment --hidden`"),
 )
 SIGMAS = 1.96

@@ -352,6 +352,16 @@ def test_least_squares_beats_the_reset_average_of_unrelated_networks():
     assert error["least-squares"] < 0.2 * min(error["reset"], error["rescale"])
 
 
+def test_a_further_sweep_is_pulled_less_towards_the_average():
+    """With a strong pull most of the average stays; each sweep takes the last one's solution in its place."""
+    a, b = trained_look(2), trained_look(3)
+    with torch.no_grad():
+        wanted = (a(X) + b(X)) / 2
+        made = [combine([a, b], train_data=X, ridge=3.0, sweeps=n).model(X) for n in (1, 2, 4)]
+        error = [float((y - wanted).square().mean()) for y in made]
+    assert error[2] < error[1] < error[0]
+
+
 def test_shares_lead_from_one_end_to_the_other():
     a, b = trained_look(0), trained_look(1)
     with torch.no_grad():
@@ -441,6 +451,7 @@ def test_a_soup_leaves_out_what_spoils_it():
         (lambda a, b: combine([a, b], train_data=X, shares=(1,)), InputError, "1 shares for 2"),
         (lambda a, b: combine([a, b], train_data=X, shares=(1, -1)), InputError, "parts of a whole"),
         (lambda a, b: combine([a, b], train_data=X, how="magic"), InputError, "layerwise"),
+        (lambda a, b: combine([a, b], train_data=X, sweeps=0), InputError, "at least 1"),
         (lambda a, b: combine([a, b], train_data=X, how="task"), InputError, "trained from"),
         (lambda a, b: combine([a, b], train_data=X, how="zip", align="loss"), InputError, "leave align"),
         (lambda a, b: combine([a, b], train_data=X, target_params=0.5), InputError, "how='zip'"),

@@ -15,8 +15,8 @@ from intertwine.terminal.loading import load_dataset, load_several, load_side, w
 
 HOW = ("layerwise", "zip", "average", "slerp", "task", "ties", "fisher", "soup")
 _OPTIONS = (
-    "how", "align", "repair", "shares", "scale", "density", "train_limit", "ridge", "flip", "fold", "epochs",
-    "augment", "hidden", "seed", "learning_rate", "steps", "permute", "heads", "target_params", "trunk",
+    "how", "align", "repair", "shares", "scale", "density", "train_limit", "ridge", "sweeps", "flip", "fold",
+    "epochs", "augment", "hidden", "seed", "learning_rate", "steps", "permute", "heads", "target_params", "trunk",
     "calibrate",
 )  # fmt: skip
 shares = types.Checked(numbers.Several(numbers.nonnegative))
@@ -42,6 +42,14 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
     value(parser, "--train-limit", types.positive_int, "N", "inputs used (default: 2000)", default=2000)
     value(parser, "--ridge", types.positive_float, "X",
         "pull of least squares towards the average (default: what inputs left out say)")  # fmt: skip
+    value(
+        parser,
+        "--sweeps",
+        types.most(100),
+        "N",
+        "how often all layers are solved for (default: 1)",
+        default=1,
+    )
     flag(parser, "--flip", "mirror images of the training images serve as inputs too")
     value(parser, "--steps", types.most(1_000_000), "N", "of --align loss (default: 300)", default=300)
     flag(parser, "--permute", "with --align loss: channels may change places too")

@@ -60,6 +60,7 @@ def combine(
     density: float = 0.2,
     train_limit: int = 2000,
     ridge: float | None = None,
+    sweeps: int = 1,
     steps: int = STEPS,
     permute: bool = False,
     epochs: int = 0,
@@ -87,6 +88,7 @@ def combine(
     permute channels may change places on the way. repair: what is done about the average's statistics
     (default: least-squares for layerwise, else reset). shares: how much of each, normalised to sum 1.
     ridge: pull towards the average (default: for each layer what errs least on inputs that are left out).
+    sweeps: how often all layers are solved for; each sweep is pulled towards what the last one made.
     epochs: passes over the inputs in which the combined network learns the models' mean outputs, in steps of
     learning_rate times the size of each tensor; augment: on mirrored, shifted and mixed images; hidden: how
     much the mean of the aligned models' hidden values counts beside their outputs (images are not mixed).
@@ -116,6 +118,8 @@ def combine(
         raise InputError(f"target_params is not of how={how!r}", do="use how='zip'")
     if trunk is not None and (how != "zip" or target_params is None):
         raise InputError("a trunk is of networks that are zipped to a size", do="give target_params")
+    if sweeps < 1:
+        raise InputError(f"{sweeps} sweeps solve for nothing", do="give at least 1")
     if not 0 <= hidden < math.inf:
         raise InputError(f"hidden values cannot count {hidden}", do="give a number of at least 0")
     run = _Run(models, data, train_data, how, align, repair, shares, names, train_limit, heads, progress)
@@ -126,14 +130,14 @@ def combine(
         return run.result()
     run.fold(fold, symmetry)
     if how == "zip":
-        run.zip(symmetry, target_params, trunk, ridge, seed)
+        run.zip(symmetry, target_params, trunk, ridge, sweeps, seed)
     else:
         run.move(symmetry, seed)
         if run.one_orbit():
             return run.result()
         run.move_by_loss(steps, permute, seed)
         run.average(settings)
-        run.mend(ridge, seed)
+        run.mend(ridge, sweeps, seed)
     run.unfold()
     if calibrate:
         run.calibrate()
@@ -303,6 +307,7 @@ class _Run:
         target_params: float | None,
         trunk: str | None,
         ridge: float | None,
+        sweeps: int,
         seed: int,
     ) -> None:
         """Side by side, then merged, then solved for."""
@@ -313,7 +318,7 @@ class _Run:
         self.say("zip")
         self.zipped = zipped(
             self.models, found, self.train, shares=self.shares, heads=self.heads, ridge=ridge, seed=seed,
-            target_params=target_params, trunk=trunk, progress=self.progress,
+            target_params=target_params, trunk=trunk, sweeps=sweeps, progress=self.progress,
         )  # fmt: skip
         self.model = self.zipped.model
 
@@ -364,7 +369,7 @@ class _Run:
         if self.repair != "none" and self.worth:
             self.stages.append(self.worth.stage("averaged", self.model))
 
-    def mend(self, ridge: float | None, seed: int) -> None:
+    def mend(self, ridge: float | None, sweeps: int, seed: int) -> None:
         """Statistics of the average, or all of its layers."""
         self.say(f"repair: {self.repair}")
         if self.repair == "none" or (self.repair == "reset" and not norms_of(self.model)):
@@ -376,8 +381,8 @@ class _Run:
             self.model = rescaled(self.moved, self.shares, self.train)
         else:
             self.model = solved(
-                self._graph(), self.moved, self.model, self.shares, self.train, ridge=ridge, seed=seed,
-                progress=self.progress,
+                self._graph(), self.moved, self.model, self.shares, self.train, ridge=ridge, sweeps=sweeps,
+                seed=seed, progress=self.progress,
             )  # fmt: skip
 
     def _graph(self) -> Traced:

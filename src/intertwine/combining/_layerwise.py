@@ -10,6 +10,9 @@ the average is taken half before and half after it, where any network is active;
 anything that the rectifier takes away (`_one_sided`). Batch norms get the
 statistics that follow from the same sums. Where a norm and no sum follows, most of the covariance that
 least squares takes away is given back: what is lost in one layer is lost for all later ones. No labels.
+
+In a further sweep W_0 is what the last sweep made, and rows are drawn anew: the average pulls less
+(iterated Tikhonov regularisation).
 """
 
 from __future__ import annotations
@@ -49,18 +52,22 @@ def solved(
     inputs: Any,
     *,
     ridge: float | None = None,
+    sweeps: int = 1,
     seed: int = 0,
     progress: Progress | None = None,
     narrow: Narrow | None = None,
 ) -> nn.Module:
-    """The average `start` of aligned models, every layer of it solved for on the inputs.
+    """The average `start` of aligned models, every layer of it solved for on the inputs, `sweeps` times.
 
     traced: `batch_graph` of one of the models and the inputs.
     """
-    return Layerwise(
-        traced, models, start, shares, whole_batches(inputs), ridge=ridge, seed=seed, progress=progress,
-        narrow=narrow,
-    ).solve()  # fmt: skip
+    batches = whole_batches(inputs)
+    for sweep in range(sweeps):
+        start = Layerwise(
+            traced, models, start, shares, batches, ridge=ridge, seed=seed + sweep, progress=progress,
+            narrow=narrow, again=sweep > 0,
+        ).solve()  # fmt: skip
+    return start
 
 
 def batch_graph(model: nn.Module, inputs: Any) -> Traced:
@@ -101,9 +108,11 @@ class Layerwise:
         seed: int = 0,
         progress: Progress | None = None,
         narrow: Narrow | None = None,
+        again: bool = False,
     ) -> None:
         self.model = copy.deepcopy(start).eval()
         self.narrow = narrow
+        self.pulled_to_start = again or narrow is not None
         self.run = Lockstep(traced, [*models, self.model], batches, narrow.traced if narrow else None)
         self.ends, self.own = range(len(models)), len(models)
         self.shares, self.ridge = shares, ridge
@@ -196,8 +205,8 @@ class Layerwise:
         return found
 
     def _average(self, layer: SolvableLayer, norm: fx.Node | None) -> Tensor:
-        """The average of the networks' matrices, with the slope of the norm that follows them."""
-        found, nets = [], self.ends if self.narrow is None else [self.own]
+        """The average of the networks' matrices, or the start's, with the slope of the norm that follows."""
+        found, nets = [], [self.own] if self.pulled_to_start else self.ends
         for net in nets:
             weight = self.run.weight(layer.weight, net)
             assert weight is not None
@@ -209,7 +218,7 @@ class Layerwise:
                 slope = slope if gain is None else slope * gain.double()
                 weight = weight * slope.reshape(-1, *[1] * (weight.dim() - 1))
             found.append(weight)
-        return layer.matrix(self._mean(found) if self.narrow is None else found[0])
+        return layer.matrix(found[0] if self.pulled_to_start else self._mean(found))
 
     def _set_norm(self, chain: Chain, sums: Sums, matrix: Tensor, deviation: Tensor) -> None:
         """Statistics of what the solved layer makes; gain and shift give back what was asked for.

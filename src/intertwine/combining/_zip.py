@@ -72,6 +72,7 @@ def zipped(
     target_params: float | None = None,
     trunk: str | None = None,
     ridge: float | None = None,
+    sweeps: int = 1,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Zipped:
@@ -106,8 +107,9 @@ def zipped(
         return Zipped(reset(small, inputs), joined, traced, None)
     narrow = Narrow(batch_graph(small, inputs), kept)
     model = solved(
-        traced, [joined], small, [1.0], inputs, ridge=ridge, seed=seed, progress=progress, narrow=narrow
-    )
+        traced, [joined], small, [1.0], inputs, ridge=ridge, sweeps=sweeps, seed=seed, progress=progress,
+        narrow=narrow,
+    )  # fmt: skip
     return Zipped(model, joined, traced, narrow)
 
 
