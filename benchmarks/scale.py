@@ -131,10 +131,8 @@ def main() -> None:
                 with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
                     assert process.stdout is not None
                     for line in filter(lambda text: text.startswith("{"), process.stdout):
-                        rows[str(billions)] = {
-                            **(rows[str(billions)] if args.only else {}),
-                            **json.loads(line),
-                        }
+                        kept = rows[str(billions)] if args.only else {}
+                        rows[str(billions)] = kept | json.loads(line)
                         args.out.write_text(json.dumps(rows, indent=1) + "\n")
                         print(billions, line, flush=True)
                 if process.returncode:

@@ -204,9 +204,8 @@ class _Candidates:
 
     def _cosines(self, weights: Weights) -> list[float]:
         """For every unit the mean over channels of the cosine between slices of A and of `weights`."""
-        sums = {
-            slot: row for name in sorted(self.action.params) for slot, row in self._products(name, weights)
-        }
+        names = sorted(self.action.params)
+        sums = {slot: rows for name in names for slot, rows in self._products(name, weights)}
         found = []
         for unit in self.units:
             spots = [spot for spot in unit.spots if spot.param in self.action.params]
@@ -219,10 +218,8 @@ class _Candidates:
     def _products(self, name: str, weights: Weights) -> list[tuple[tuple[str, int], np.ndarray]]:
         """<a, a>, <b, b> and <a, b> along the dimensions of a weight; nothing of it is held afterwards."""
         structure = self.action.structure
-        b, a = (
-            weights[name],
-            self.pair.a[name],
-        )  # first what has to be moved, which takes more than to hold it
+        b = weights[name]  # first: moving it takes more than holding it
+        a = self.pair.a[name]
         dims = [d for d in range(a.dim()) if (name, d) in structure.span]
         found = inner_products(a, b, [(structure.slots[name, d].ids.shape, d) for d in dims])
         return [((name, d), np.stack(rows)) for d, rows in zip(dims, found, strict=True)]

@@ -172,9 +172,8 @@ class Known:
 
     def _both(self, unit: Unit | None, slot: Slot) -> tuple[Tensor, Tensor] | None:
         """What is seen of the target and of the weights."""
-        right = self._looked_at(
-            self.state.weights, unit, slot
-        )  # first: to move it takes more than to hold it
+        # The one that may be moved first: that takes more than holding it.
+        right = self._looked_at(self.state.weights, unit, slot)
         left = None if right is None else self._looked_at(self.target, unit, slot)
         return None if left is None or right is None else (left, right)
 
