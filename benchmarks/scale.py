@@ -9,6 +9,8 @@ as a user would: `hf:DIR`, trace with its proof, verify, act, merge to 80 % by `
 the default method are for widths up to about 4,096), saved in shards and loaded again, align (the moved model
 back onto the first: bf16 rounds it, so the distance is that of rounding). What 7 billion would take is
 extrapolated from the two largest (`scripts/make_scale_table.py`).
+
+--only align measures that step again in a process that has only loaded, traced without the proof and moved.
 """
 
 from __future__ import annotations
