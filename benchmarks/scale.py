@@ -1,6 +1,6 @@
 """Seconds and peak memory of inspect, verify, act, align, merge and saving on Llama-shaped models in bf16.
 
-    python benchmarks/scale.py [--billions 0.01 0.1 1.1] [--out docs/measured/scale.json]
+    python benchmarks/scale.py [--billions 0.01 0.1 1.1] [--only align] [--out docs/measured/scale.json]
 
 Each size runs in a process of its own, and the peak of each step is its own, with all that it was given (on
 Linux: the kernel forgets the peak before it); sizes that OUT holds already are not run again. The model is
@@ -9,6 +9,8 @@ as a user would: `hf:DIR`, trace with its proof, verify, act, merge to 80 % by `
 the default method are for widths up to about 4,096), saved in shards and loaded again, align (the moved model
 back onto the first: bf16 rounds it, so the distance is that of rounding). What 7 billion would take is
 extrapolated from the two largest (`scripts/make_scale_table.py`).
+
+--only align measures that step again in a process that has only loaded, traced without the proof and moved.
 """
 
 from __future__ import annotations
@@ -64,8 +66,8 @@ def write(billions: float, folder: str) -> None:
     transformers.LlamaForCausalLM(config).save_pretrained(folder, max_shard_size="1GB")
 
 
-def measure(billions: float, folder: str) -> None:
-    """Print seconds and gigabytes after each step."""
+def measure(billions: float, folder: str, only: str | None = None) -> None:
+    """Print seconds and gigabytes after each step; only: align alone, after what it needs."""
     from intertwine import act, align, merge, trace, verify
     from intertwine.zoo import resolve
     from intertwine.zoo.saving import save_model
@@ -81,6 +83,13 @@ def measure(billions: float, folder: str) -> None:
         print(json.dumps(row), flush=True)  # what was done stays, whatever ends the run
         return result
 
+    if only:
+        source = resolve(f"hf:{folder}")
+        symmetry = trace(source.model, source.example[0][:1, :8], prove=False)
+        found = step("align", partial(align, source.model, act(source.model, symmetry.sample(0)), symmetry))
+        row |= {"distance before": found.distance_before, "distance after": found.distance_after}
+        print(json.dumps(row), flush=True)
+        return
     source = step("load", lambda: resolve(f"hf:{folder}"))
     example = source.example[0][:1, :8]
     row["billions"] = sum(p.numel() for p in source.model.parameters()) / 1e9
@@ -105,24 +114,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--billions", type=float, nargs="+", default=list(SHAPES), choices=list(SHAPES))
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--only", choices=("align",), help="measure this step again")
     parser.add_argument("--step", choices=("write", "measure"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.step:
-        {"write": write, "measure": measure}[args.step](args.billions[0], args.folder)
+        steps = {"write": write, "measure": partial(measure, only=args.only)}
+        steps[args.step](args.billions[0], args.folder)
         return
     rows = json.loads(args.out.read_text()) if args.out.exists() else {}
     for billions in args.billions:
-        if "distance after" in rows.get(str(billions), {}):
+        if "distance after" in rows.get(str(billions), {}) and not args.only:
             continue
         with tempfile.TemporaryDirectory() as place:
             for step in ("write", "measure"):
                 command = [sys.executable, __file__, "--step", step, "--folder", f"{place}/model"]
-                command += ["--billions", str(billions)]
+                command += ["--billions", str(billions)] + (["--only", args.only] if args.only else [])
                 with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
                     assert process.stdout is not None
                     for line in filter(lambda text: text.startswith("{"), process.stdout):
-                        rows[str(billions)] = json.loads(line)
+                        kept = rows[str(billions)] if args.only else {}
+                        rows[str(billions)] = kept | json.loads(line)
                         args.out.write_text(json.dumps(rows, indent=1) + "\n")
                         print(billions, line, flush=True)
                 if process.returncode:

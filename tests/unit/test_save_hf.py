@@ -22,7 +22,7 @@ from intertwine.merging.limits import Limits, layer_key
 from intertwine.merging.sequential import fitted
 from intertwine.vision_shim import import_transformers
 from intertwine.zoo import Source, reloaded, resolve
-from intertwine.zoo.saving import CODE, _auto_classes, save_model
+from intertwine.zoo.saving import CODE, _auto_classes, how_to_load, save_model
 from repeats import ALL
 
 pytest.importorskip("transformers")
@@ -114,7 +114,7 @@ def test_save_merge_load_generate(family: str, written: dict[str, Any]) -> None:
     assert written["loaded"]["clean"]
     assert found["error"] < 1e-5
     assert found["tokens"] > 1 or family in ("bert", "vit")
-    assert not (folder / CODE).exists()
+    assert not (folder / CODE).exists() and how_to_load(folder) == ""
     # negative control: the untouched model computes something else
     saved = torch.load(folder.parent / "expected.pt")
     whole, again = resolve(f"hf:{folder.parent / 'in'}").model, intertwine.load(folder)
@@ -260,6 +260,8 @@ def test_widths_that_no_config_can_say(with_code: tuple[dict[str, Written], dict
     source, small, out = made[name].source, made[name].model, made[name].out
     assert narrowed_config(source.model, {n: tuple(p.shape) for n, p in small.named_parameters()}) is None
     assert (out / CODE).is_file()
+    said = how_to_load(out)
+    assert "trust_remote_code=True" in said and all(c in said for c in _auto_classes(source.model))
     assert_alike(found, name)
     assert found[name]["class"] == "NarrowGPT2LMHeadModel"
     with pytest.raises(InputError, match="run-code"):

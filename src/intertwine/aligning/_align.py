@@ -18,7 +18,7 @@ from torch import nn
 from intertwine.aligning._activations import correlations
 from intertwine.checks import checked
 from intertwine.errors import InputError
-from intertwine.orbit import SAME, Matcher, Pairing, Unit, Weights, along, search
+from intertwine.orbit import SAME, Matcher, Pairing, Unit, Weights, inner_products, search
 from intertwine.results import Result, Table
 from intertwine.symmetry import Element, Symmetry
 
@@ -204,22 +204,25 @@ class _Candidates:
 
     def _cosines(self, weights: Weights) -> list[float]:
         """For every unit the mean over channels of the cosine between slices of A and of `weights`."""
-        sums: dict[tuple[str, int], np.ndarray] = {}
-        structure = self.action.structure
-        for name in sorted(self.action.params):
-            a, b = self.pair.a[name], weights[name]
-            for product in (a * b, a * a, b * b):
-                for dim in (d for d in range(a.dim()) if (name, d) in structure.span):
-                    row = along(product, structure.slots[name, dim].ids.shape, dim)
-                    sums[name, dim] = np.vstack([sums[name, dim], row]) if (name, dim) in sums else row[None]
+        names = sorted(self.action.params)
+        sums = {slot: rows for name in names for slot, rows in self._products(name, weights)}
         found = []
         for unit in self.units:
             spots = [spot for spot in unit.spots if spot.param in self.action.params]
             both = sum((sums[s.slot][:, s.where].sum(2) for s in spots), start=np.zeros((3, unit.size)))
-            norm = np.sqrt(both[1] * both[2])
+            norm = np.sqrt(both[0] * both[1])
             seen = norm > 0
-            found.append(float((both[0][seen] / norm[seen]).mean()) if seen.any() else float("nan"))
+            found.append(float((both[2][seen] / norm[seen]).mean()) if seen.any() else float("nan"))
         return found
+
+    def _products(self, name: str, weights: Weights) -> list[tuple[tuple[str, int], np.ndarray]]:
+        """<a, a>, <b, b> and <a, b> along the dimensions of a weight; nothing of it is held afterwards."""
+        structure = self.action.structure
+        b = weights[name]  # first: moving it takes more than holding it
+        a = self.pair.a[name]
+        dims = [d for d in range(a.dim()) if (name, d) in structure.span]
+        found = inner_products(a, b, [(structure.slots[name, d].ids.shape, d) for d in dims])
+        return [((name, d), np.stack(rows)) for d, rows in zip(dims, found, strict=True)]
 
 
 def _check(by: str, group: str, restarts: int) -> None:

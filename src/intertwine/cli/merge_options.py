@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from intertwine.terminal import types
@@ -62,13 +61,11 @@ def methods() -> str:
 
 def in_words(more: dict[str, Any]) -> list[str]:
     """What was written and timed, in words."""
-    from intertwine.zoo.saving import CODE
+    from intertwine.zoo.saving import how_to_load
 
     lines = []
     if "out" in more:
-        code = (Path(more["out"]) / CODE).is_file()
-        needs = f", with {CODE}: from_pretrained needs trust_remote_code=True" if code else ""
-        lines.append(f"out: {more['out']}{needs}")
+        lines.append(f"out: {more['out']}{how_to_load(more['out'])}")
     if "export" in more:
         found = more["export"]
         batches = ", ".join(map(str, found["batches"]))

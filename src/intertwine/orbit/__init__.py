@@ -17,7 +17,7 @@ from intertwine.orbit.isomorphism import Isomorphism, find_isomorphism
 from intertwine.orbit.matching import Matcher
 from intertwine.orbit.pair import SAME, Pairing
 from intertwine.orbit.raised import Raised, is_large
-from intertwine.orbit.scales import along
+from intertwine.orbit.scales import inner_products
 from intertwine.orbit.stabiliser import Stabiliser, automorphisms, find_stabiliser
 from intertwine.orbit.state import State
 from intertwine.orbit.units import Forest, Unit, Weights
@@ -36,12 +36,12 @@ __all__ = [
     "State",
     "Unit",
     "Weights",
-    "along",
     "automorphisms",
     "double",
     "find_gauge",
     "find_isomorphism",
     "find_stabiliser",
+    "inner_products",
     "is_large",
     "search",
 ]

@@ -37,7 +37,7 @@ class GroupAction:
     def squared_distance(self, left: Weights, right: Weights, some: Iterable[str] | None = None) -> float:
         """|left - right|^2 over the parameters, or over some of them."""
         names = self.params if some is None else self.params.intersection(some)
-        return float(sum(_dot(d, d) for d in (left[n] - right[n] for n in sorted(names))))
+        return float(sum(_squared_gap(left, right, name) for name in sorted(names)))
 
     def agreement(self, left: Weights, right: Weights, some: Iterable[str] | None = None) -> float:
         """<left, right> over the parameters, or over some of them."""
@@ -48,6 +48,13 @@ class GroupAction:
 def _dot(left: Tensor, right: Tensor) -> Tensor:
     """<left, right> without a tensor of products in between."""
     return torch.dot(left.reshape(-1), right.reshape(-1))
+
+
+def _squared_gap(left: Weights, right: Weights, name: str) -> Tensor:
+    """|left - right|^2 of one weight, of which nothing is held afterwards."""
+    gap = right[name]  # first: moving it takes more than holding it
+    gap = left[name] - gap
+    return _dot(gap, gap)
 
 
 def in_float64(weights: Weights) -> Weights:

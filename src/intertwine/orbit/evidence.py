@@ -21,7 +21,7 @@ from torch import Tensor
 from intertwine.orbit.action import GroupAction
 from intertwine.orbit.angles import Compared, find_angles, without_angles
 from intertwine.orbit.matrices import best_matrices, ranges
-from intertwine.orbit.scales import Slot, along, apply_factors, solve_from
+from intertwine.orbit.scales import Slot, apply_factors, inner_products, solve_from
 from intertwine.orbit.state import State
 from intertwine.orbit.units import Spot, Unit, Weights
 from intertwine.symmetry.colours import mix
@@ -172,14 +172,16 @@ class Known:
 
     def _both(self, unit: Unit | None, slot: Slot) -> tuple[Tensor, Tensor] | None:
         """What is seen of the target and of the weights."""
-        left, right = self.seen(self.target, unit, slot), self.seen(self.state.weights, unit, slot)
-        if left is None or right is None:
-            return None
-        if unit is None:
-            return left, right
-        turns = self.structure.turns
-        plain = (without_angles(turns, self.unturned, tensor, slot) for tensor in (left, right))
-        return next(plain), next(plain)
+        # The one that may be moved first: that takes more than holding it.
+        right = self._looked_at(self.state.weights, unit, slot)
+        left = None if right is None else self._looked_at(self.target, unit, slot)
+        return None if left is None or right is None else (left, right)
+
+    def _looked_at(self, weights: Weights, unit: Unit | None, slot: Slot) -> Tensor | None:
+        seen = self.seen(weights, unit, slot)
+        if seen is None or unit is None:
+            return seen
+        return without_angles(self.structure.turns, self.unturned, seen, slot)
 
     # -- rescalings ------------------------------------------------------------------------------------------
 
@@ -207,17 +209,25 @@ class Known:
         """For every scale <a, a>, <b, b> and <a, b> over what is seen of the weights that carry it."""
         s, total = self.structure, np.zeros((3, len(self.rescaled)))
         for slot in sorted(unit.slots):
-            pair = self._both(unit, slot) if slot[0] in self.params and slot in s.span else None
-            if pair is not None:
+            if slot[0] not in self.params or slot not in s.span:
+                continue
+            found = self._products(unit, slot)
+            if found is not None:
                 start, stop = s.span[slot]
                 usable = self.in_place[start:stop] & self.scales.free[start:stop]
                 for where, _ in self._projections(slot):
                     usable[where] = False  # a matrix that is not known may be larger or smaller
-                a, b = pair
-                for row, product in zip(total, (a * a, b * b, a * b), strict=True):
-                    values = along(product, s.slots[slot].ids.shape, slot[1])
+                for row, values in zip(total, found, strict=True):
                     np.add.at(row, s.scales[start:stop], np.where(usable, values, 0.0))
         return total[0], total[1], total[2]
+
+    def _products(self, unit: Unit, slot: Slot) -> list[np.ndarray] | None:
+        """<a, a>, <b, b> and <a, b> along a dimension; no weight is held when they are known."""
+        pair = self._both(unit, slot)
+        if pair is None:
+            return None
+        (found,) = inner_products(*pair, [(self.structure.slots[slot].ids.shape, slot[1])])
+        return found
 
     # -- matrices --------------------------------------------------------------------------------------------
 

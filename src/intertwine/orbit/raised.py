@@ -39,10 +39,14 @@ class Raised(Mapping[str, Tensor]):
         self._action = None if element is None else Action(element)
 
     def __getitem__(self, name: str) -> Tensor:
+        # Nothing here has a name: a large weight would be held while it is being moved.
+        return self._raised(name) if self._action is None else self._action.weight(name, self._raised(name))
+
+    def _raised(self, name: str) -> Tensor:
+        if isinstance(self._stored, Raised):  # made for this look
+            return self._stored[name]
         stored = self._stored[name].detach()
-        own = isinstance(self._stored, Raised)  # made for this look
-        tensor = stored.to(self._device or stored.device, torch.float64, copy=not own)
-        return tensor if self._action is None else self._action.weight(name, tensor)
+        return stored.to(self._device or stored.device, torch.float64, copy=True)
 
     def __contains__(self, name: object) -> bool:
         return name in self._stored  # a mapping would make the weight to tell

@@ -89,6 +89,21 @@ def along(tensor: Tensor, shape: tuple[int, ...], dim: int) -> np.ndarray:
     return front.sum(dim=list(range(front.dim() - 1))).numpy() if front.dim() > 1 else front.numpy()
 
 
+def inner_products(
+    a: Tensor, b: Tensor, dims: Iterable[tuple[tuple[int, ...], int]]
+) -> list[list[np.ndarray]]:
+    """<a, a>, <b, b> and <a, b> for every position along each dimension, given as its slot's shape and its
+    number; one product of the whole tensors is held at a time."""
+    wanted = list(dims)
+    found: list[list[np.ndarray]] = [[] for _ in wanted]
+    for left, right in ((a, a), (b, b), (a, b)):
+        both = left * right
+        for rows, (shape, dim) in zip(found, wanted, strict=True):
+            rows.append(along(both, shape, dim).copy())  # of a vector it is the product itself
+        del both
+    return found
+
+
 def _minimise(exponents: np.ndarray, quadratic: np.ndarray, linear: np.ndarray) -> np.ndarray:
     """(components, r): Gauss-Newton with halved steps from t = 0."""
     count, r = len(quadratic), exponents.shape[1]

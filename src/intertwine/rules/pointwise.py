@@ -4,6 +4,7 @@ so a new activation needs its name in the list below and nothing else.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -169,8 +170,9 @@ def _choose(ctx: Context, mask: Value, a: Any, b: Any) -> Value:
     chosen = ctx.add(*branches)
     if chosen.zero:
         return ctx.expand(chosen, ctx.shape)
-    # The mask is not scaled by anything, so as a factor it only ties labels together.
-    return ctx.multiply(ctx.unscaled(mask), ctx.expand(chosen, ctx.shape))
+    # The mask is not scaled by anything, so as a factor it only ties labels together. One that is false
+    # everywhere (no padding) chooses as any other does: what it multiplies here is not 0.
+    return ctx.multiply(replace(ctx.unscaled(mask), zero=False), ctx.expand(chosen, ctx.shape))
 
 
 @rule(*OPAQUE)

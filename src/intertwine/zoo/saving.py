@@ -94,6 +94,18 @@ def save_model(
     return Path(out)
 
 
+def how_to_load(out: str | Path) -> str:
+    """What a folder that was written needs to be loaded: "" unless code says its widths.
+
+    The classes are named, because any other (AutoModel, of a model with a head) knows the code of no narrower
+    model: transformers then builds its own in the old widths, and refuses the weights.
+    """
+    if not (Path(out) / CODE).is_file():
+        return ""
+    classes = " or ".join(json.loads((Path(out) / "config.json").read_text())["auto_map"])
+    return f", with {CODE}: from_pretrained of {classes} needs trust_remote_code=True"
+
+
 def assert_savable(source: Source) -> None:
     """Raise InputError where what is made of `source` has no form: a recipe starts from a whole model."""
     if source.family == MERGED:
