@@ -8,6 +8,9 @@ way does. `tests/fuzz/test_fuzz.py` holds the graphs of both against each other.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -28,11 +31,32 @@ def in_one_go(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """The same at half the cost, or any error."""
     from torch.export import _trace, exported_program  # late: they load much
 
-    kept, _ = exported_program._split_decomp_table_to_cia_and_python_decomp({})
-    with exported_program._override_composite_implicit_decomp(kept):
+    registered = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+    kept = _composite_ops((*registered, *torch.ops._dir))
+    with exported_program._override_composite_implicit_decomp(kept), _without_stacks():
         program: ExportedProgram = _trace._export(model, args, kwargs, strict=False, pre_dispatch=False)
     copy_literals(program.graph)
     return program
+
+
+@lru_cache(maxsize=1)
+def _composite_ops(registered: tuple[str, ...]) -> dict[Any, Callable[..., Any]]:
+    """The composite ops that stay whole; collected anew when a library has registered more of them."""
+    from torch.export import exported_program
+
+    kept: dict[Any, Callable[..., Any]] = exported_program._split_decomp_table_to_cia_and_python_decomp({})[0]
+    return kept
+
+
+@contextmanager
+def _without_stacks() -> Iterator[None]:
+    """No line of source is looked up for each node: nothing here reads them."""
+    before = fx.config.do_not_emit_stack_traces
+    fx.config.do_not_emit_stack_traces = True
+    try:
+        yield
+    finally:
+        fx.config.do_not_emit_stack_traces = before
 
 
 def copy_literals(graph: fx.Graph) -> None:

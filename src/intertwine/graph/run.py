@@ -58,23 +58,7 @@ def run(
     dtype: torch.dtype = torch.float64,
 ) -> list[Tensor]:
     """The floating-point outputs of the graph."""
-    return outputs(traced, weights, args, kwargs, dtype)
-
-
-def outputs(
-    traced: Traced,
-    weights: Mapping[str, Tensor],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None = None,
-    dtype: torch.dtype = torch.float64,
-    instead: Instead | None = None,
-) -> list[Tensor]:
-    """The same with gradients: what `weights` holds may require them.
-
-    instead: ops to replace, for instance those that give some of their arguments no gradient.
-    """
-    found = results(traced, weights, args, kwargs, dtype, instead)
-    return [x for x in found if x.is_floating_point()]
+    return [x for x in results(traced, weights, args, kwargs, dtype) if x.is_floating_point()]
 
 
 def results(
@@ -85,7 +69,11 @@ def results(
     dtype: torch.dtype = torch.float64,
     instead: Instead | None = None,
 ) -> list[Tensor]:
-    """All tensors that the graph returns, whole numbers and truth values too."""
+    """All tensors that the graph returns, whole numbers and truth values too; with gradients where `weights`
+    require them.
+
+    instead: ops to replace, for instance those that give some of their arguments no gradient.
+    """
     # torch.export flattens the example in this order, after the stored tensors.
     named = {name: (kwargs or {})[name] for name in traced.example.kwargs}
     given = iter(tree_flatten((tuple(args), named))[0])

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from intertwine.errors import ModelError
 from intertwine.graph.example import Example
 from intertwine.graph.export import Traced
-from intertwine.graph.run import outputs
+from intertwine.graph.run import results
 from intertwine.ir.ledger import Ids
 from intertwine.rules import find_rule
 from intertwine.tangent.coordinates import Coordinates
@@ -68,7 +68,7 @@ class Jacobian:
         given = example.map(lambda x: x.detach().cpu())
         with torch.enable_grad(), torch.random.fork_rng(devices=[]), sdpa_kernel(SDPBackend.MATH):
             torch.manual_seed(0)
-            found = outputs(
+            found = results(
                 self.traced, {**self.fixed, **self.at.values, **leaves}, given.args, given.kwargs,
                 instead=_differentiable,
             )  # fmt: skip
