@@ -269,7 +269,14 @@ CASES = {
         (2, 3, 5), {"first": "monomial (4 scalings, 4 signs)", "decay.1": "permutation in each of 4 blocks"},
     ),
     "axes of width 1": Case(
-        lambda: nn.Sequential(nn.Linear(5, 1), nn.ReLU(), nn.Linear(1, 3)), ROWS, {},
+        lambda: nn.Sequential(nn.Linear(5, 1), nn.ReLU(), nn.Linear(1, 3)), ROWS, {"0": "positive diagonal"},
+    ),
+    "axes of width 1 between linear maps": Case(
+        lambda: nn.Sequential(nn.Linear(5, 1), nn.Linear(1, 3)), ROWS, {"0": "nonzero diagonal"},
+    ),
+    "images of one channel": Case(
+        lambda: nn.Sequential(nn.Conv2d(3, 1, 3), nn.BatchNorm2d(1), nn.Tanh(), nn.Conv2d(1, 2, 1)).eval(),
+        PIXELS, {"0": "nonzero diagonal (1 scaling, 2 signs)"},
     ),
     "lists of numbers as indices": Case(
         net(lambda m, x: m.last(m.first(x).relu()[:, [2, 0]]), first=layer(5, 4), last=layer(2, 2)),
@@ -334,7 +341,7 @@ CASES = {
 OPEN = {
     "stream before an RMS norm with gains", "stream before a layer norm", "experts that are modules",
     "memory keys beside the keys", "the nearest entry of a codebook", "diagonal state spaces",
-    "axes of width 1", "determinants",
+    "determinants",
 }  # fmt: skip
 
 

@@ -27,6 +27,8 @@ from intertwine.ir.ledger import ANY_NONLINEAR, NONLINEAR, UNMERGEABLE, Ids, Led
 from intertwine.ir.placing import align, firmer, of_rank, over, project, separate, without
 from intertwine.ir.value import Axis, Factor, Value, constant, fixed, reshape, single, take, zero_scale
 
+THIN = "one channel, which meets several or an op that takes it for none"
+
 
 class Algebra:
     """The primitives over one ledger."""
@@ -102,6 +104,23 @@ class Algebra:
         plain = {a: Axis(a.size) for a in axes}
         return replace(value.renamed(plain), factors=tuple(kept))
 
+    def plain(self, value: Value, axes: set[Axis] | None = None) -> Value:
+        """The same value without its axes of single channels (or without these), which are not rescaled."""
+        thin = value.thin() if axes is None else axes
+        if not thin:
+            return value
+        wide = [tuple(a for a in dim if a not in thin) for dim in value.dims]
+        still = self.fix(value.with_dims((*wide, tuple(thin))), THIN, [len(wide)])
+        return still.with_dims(still.dims[:-1])
+
+    def _one_width(self, values: Sequence[Value], places: Sequence[tuple[int, int]]) -> list[Value]:
+        """A single channel that meets several is the same to all of them: it is not rescaled."""
+        out = list(values)
+        if any(out[v].shape[d] > 1 for v, d in places):
+            for v, d in places:
+                out[v] = self.plain(out[v], out[v].thin().intersection(out[v].dims[d]))
+        return out
+
     def einsum(self, spec: str, *operands: Value) -> Value:
         """`numpy.einsum` on symbolic values; letters may broadcast over size-1 dimensions."""
         left, out = spec.replace(" ", "").split("->")
@@ -111,6 +130,7 @@ class Algebra:
             return constant(self._out_shape(terms, values, out), zero=True)
         for letter in dict.fromkeys("".join(terms)):
             places = [(v, t.index(letter)) for v, t in enumerate(terms) if letter in t]
+            values = self._one_width(values, places)
             values = align(self.ledger, values, places)
         self._match(values)
         dims: dict[str, tuple[Axis, ...]] = {}
@@ -200,7 +220,8 @@ class Algebra:
         rank = max(len(v.dims) for v in values)
         full = separate([of_rank(v, rank) for v in values])
         for d in range(rank):
-            full = align(self.ledger, full, [(i, d) for i in range(len(full))])
+            places = [(i, d) for i in range(len(full))]
+            full = align(self.ledger, self._one_width(full, places), places)
         return full
 
     def multiply(self, *operands: Value) -> Value:

@@ -1,9 +1,10 @@
 """Symbolic tensors: what every position of a value stands for.
 
 A value has the shape of a real tensor. Each dimension is a product of *axes* (major to minor; a size-1
-dimension has none), and *factors* lie on the axes: a factor is an integer array of labels (which channel is
-here) and a parallel array of scales (which unknown multiplies it). Most factors lie on one axis. A factor on
-several axes is a joint one: after `view(B, N, 3, heads, dim)` one factor lies on the last three.
+dimension has none, unless it is a single channel that may be rescaled), and *factors* lie on the axes: a
+factor is an integer array of labels (which channel is here) and a parallel array of scales (which unknown
+multiplies it). Most factors lie on one axis. A factor on several axes is a joint one: after
+`view(B, N, 3, heads, dim)` one factor lies on the last three.
 
     an axis with a factor       channels that may move
     an axis without             positions that are fixed: batch, pixels, tokens, classes
@@ -72,6 +73,10 @@ class Value:
     def behind(self) -> set[Axis]:
         """The axes that carry labels and lie along no dimension: every row is one of their slices."""
         return self.covered() - {a for d in self.dims for a in d}
+
+    def thin(self) -> set[Axis]:
+        """The axes of single channels."""
+        return {a for d in self.dims for a in d if a.size == 1}
 
     def factors_on(self, axes: Iterable[Axis]) -> list[Factor]:
         """The factors that touch any of these axes."""
@@ -159,10 +164,13 @@ def constant(shape: Sequence[int], zero: bool = False) -> Value:
     return Value(tuple((Axis(int(s), wild=True),) if s != 1 else () for s in shape), zero=zero)
 
 
-def parameter(ledger: Ledger, shape: Sequence[int], stacked: Collection[int] = ()) -> Value:
+def parameter(
+    ledger: Ledger, shape: Sequence[int], stacked: Collection[int] = (), thin: Collection[int] = ()
+) -> Value:
     """A weight about which nothing is known yet: one fresh factor a dimension; along those that are stacked
-    it has labels of its own in every slice of dimension 0, whose scales do what those of the slices would."""
-    dims = fixed(shape).dims
+    it has labels of its own in every slice of dimension 0, whose scales do what those of the slices would.
+    thin: the dimensions of size 1 that are a channel."""
+    dims = tuple((Axis(1),) if d in thin else axes for d, axes in enumerate(fixed(shape).dims))
     factors: list[Factor] = []
     for dim, axes in enumerate(dims):
         if axes:

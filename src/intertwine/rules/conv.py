@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,17 @@ from intertwine.rules.registry import Context, rule
 PIXELS = "a window slides over it"
 
 
+def _channels(*args: Any, **kwargs: Any) -> dict[int, tuple[int, ...]]:
+    """Dimensions of weight and bias that are channels, even if a single one; those of a group are not."""
+    groups = kwargs.get("groups", args[6] if len(args) > 6 else 1)
+    return {1: (0, 1), 2: (0,)} if groups == 1 else {}
+
+
 @rule(
     "conv1d.default", "conv2d.default", "conv3d.default",
     "conv1d.padding", "conv2d.padding", "conv3d.padding",
     contracts=True, product=(1, 2, 1), channels_last=True, moments=moments.convolution, rows=1,
+    thin=True, channels=_channels,
 )  # fmt: skip
 def conv(
     ctx: Context, x: Value, weight: Value, bias: Value | None = None,
@@ -57,6 +65,8 @@ def convolution(
 
 def _conv(ctx: Context, x: Value, weight: Value, bias: Value | None, groups: int, transposed: bool) -> Value:
     spatial = len(weight.dims) - 2
+    if groups > 1:
+        x = ctx.plain(x)
     ctx.role(weight, int(transposed), "out")
     ctx.role(weight, int(not transposed), "in")
     kernel = range(2, 2 + spatial)
@@ -102,6 +112,7 @@ def _pool(ctx: Context, x: Value, spatial: int) -> Value:
     "adaptive_max_pool2d.default",
     "adaptive_max_pool3d.default",
     summarizes=True,
+    thin=True,
     moments=moments.same,
 )
 def max_pool(ctx: Context, x: Value, *args: object, **kwargs: object) -> Value | tuple[Value, ...]:
@@ -122,6 +133,7 @@ def max_pool(ctx: Context, x: Value, *args: object, **kwargs: object) -> Value |
     "_adaptive_avg_pool2d.default",
     "adaptive_avg_pool3d.default",
     summarizes=True,
+    thin=True,
     moments=moments.same,
 )
 @rule(

@@ -18,7 +18,10 @@ from intertwine.rules.registry import Context, rule
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-@rule("linear.default", contracts=True, product=(1, 2, 1), moments=moments.linear, rows=-1)
+@rule(
+    "linear.default", contracts=True, product=(1, 2, 1), moments=moments.linear, rows=-1, thin=True,
+    channels=lambda *_: {1: (0, 1), 2: (0,)},
+)  # fmt: skip
 def linear(ctx: Context, x: Value, weight: Value, bias: Value | None = None) -> Value:
     """x[..., i] w[o, i] + b[o]: the input channels of w cancel those of x."""
     batch = LETTERS[: len(x.dims) - 1]

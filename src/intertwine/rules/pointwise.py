@@ -61,9 +61,9 @@ def overloads(names: list[str]) -> list[str]:
     return found
 
 
-@rule("square.default", finishes=True, moments=moments.pointwise, factors=lambda x: (x, x))
-@rule(*overloads(RECTIFIERS), finishes=True, moments=moments.pointwise, backward="rectifier")
-@rule(*overloads(UNARY), finishes=True, moments=moments.pointwise)
+@rule("square.default", finishes=True, moments=moments.pointwise, factors=lambda x: (x, x), thin=True)
+@rule(*overloads(RECTIFIERS), finishes=True, moments=moments.pointwise, backward="rectifier", thin=True)
+@rule(*overloads(UNARY), finishes=True, moments=moments.pointwise, thin=True)
 def unary(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     """sigma(x): what passes is the intertwiner group of sigma, found by evaluation."""
     if not x.factors:
@@ -74,14 +74,14 @@ def unary(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     return ctx.pointwise(x, _measured(ctx.op, args, tuple(sorted(kwargs.items()))))
 
 
-@rule(*SAME, same=True, carries=True, moments=moments.same)
+@rule(*SAME, same=True, carries=True, moments=moments.same, thin=True)
 def same(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value | tuple[Value, ...]:
     """The identity (copies, changes of precision); a cast to whole numbers or truth values rescales
     nothing."""
     return x if ctx.floating else ctx.opaque(x)
 
 
-@rule("native_dropout.default", moments=moments.same)
+@rule("native_dropout.default", moments=moments.same, thin=True)
 def dropout(ctx: Context, x: Value, p: float, training: bool | None) -> tuple[Value, Value]:
     """The identity in eval mode; in training a mask is drawn for every position, so that none may move."""
     if training and p > 0:
@@ -96,7 +96,7 @@ def rrelu(ctx: Context, x: Value, lower: float = 0.0, upper: float = 0.0, traini
     return ctx.multiply(out, fixed(ctx.shape)) if training else out
 
 
-@rule("prelu.default", "_prelu_kernel.default", finishes=True, backward="rectifier")
+@rule("prelu.default", "_prelu_kernel.default", finishes=True, backward="rectifier", thin=True)
 def prelu(ctx: Context, x: Value, weight: Value) -> Value:
     """max(x, 0) + w min(x, 0): w is scaled by nothing, x by any positive number."""
     if weight.dims:
@@ -109,7 +109,7 @@ def prelu(ctx: Context, x: Value, weight: Value) -> Value:
 
 @rule(
     "add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar", "rsub.Tensor",
-    finishes=True, adds=True, moments=moments.add,
+    finishes=True, adds=True, moments=moments.add, thin=True,
 )  # fmt: skip
 def add(ctx: Context, a: Any, b: Any, *args: Any, **kwargs: Any) -> Value:
     """a + b: all operands are scaled alike."""
@@ -123,7 +123,7 @@ def add(ctx: Context, a: Any, b: Any, *args: Any, **kwargs: Any) -> Value:
     return ctx.add(a, constant(()))
 
 
-@rule("mul.Tensor", "mul.Scalar", factors=lambda a, b: (a, b), moments=moments.mul)
+@rule("mul.Tensor", "mul.Scalar", factors=lambda a, b: (a, b), moments=moments.mul, thin=True)
 def mul(ctx: Context, a: Any, b: Any) -> Value:
     """a * b: scales add up."""
     if not is_value(a):
@@ -131,7 +131,7 @@ def mul(ctx: Context, a: Any, b: Any) -> Value:
     return ctx.multiply(a, b) if is_value(b) else a
 
 
-@rule("div.Tensor", "div.Scalar", "true_divide.Tensor")
+@rule("div.Tensor", "div.Scalar", "true_divide.Tensor", thin=True)
 def div(ctx: Context, a: Any, b: Any) -> Value:
     """a / b: scales are subtracted."""
     if not is_value(b):
@@ -141,7 +141,7 @@ def div(ctx: Context, a: Any, b: Any) -> Value:
     return ctx.multiply(a, inverse) if is_value(a) else inverse
 
 
-@rule("pow.Tensor_Scalar", factors=lambda x, exponent: (x, x) if exponent == 2 else None)
+@rule("pow.Tensor_Scalar", factors=lambda x, exponent: (x, x) if exponent == 2 else None, thin=True)
 def power(ctx: Context, x: Value, exponent: float) -> Value:
     """x**d: a becomes a**d."""
     return ctx.pointwise(x, _measured("pow.Tensor_Scalar", (exponent,), ()))

@@ -7,7 +7,7 @@ tensors that uses the op, from which the oracle test checks the rule against the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -52,6 +52,9 @@ class Rule:
     any_strides the op that does the same to a tensor in any memory layout, where this one does not
     channels_last  it runs faster on images with their channels last
     differentiable  the same written in ops that have gradients for every argument, where this one has not
+    thin        it does to a single channel (`Value.thin`) what it does to several
+    channels    of its arguments, the dimensions of its weights that are channels, even if a single one:
+                argument -> dimensions
     backward    how guided backpropagation passes it: "rectifier", only where the incoming gradient and its
                 result are positive, or "gradient", as it is
     """
@@ -83,6 +86,8 @@ class Rule:
     any_strides: Any = None
     channels_last: bool = False
     differentiable: Callable[..., Any] | None = None
+    thin: bool = False
+    channels: Callable[..., Mapping[int, Sequence[int]]] | None = None
     backward: str = "gradient"
 
 

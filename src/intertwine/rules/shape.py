@@ -40,14 +40,14 @@ def reinterpret(ctx: Context, x: Value, *args: Any) -> Value:
     return x.with_dims((*kept, *fixed(missing).dims)[: len(ctx.shape)])
 
 
-@rule("permute.default", carries=True, moments=moments.permute)
+@rule("permute.default", carries=True, moments=moments.permute, thin=True)
 def permute(ctx: Context, x: Value, dims: Sequence[int]) -> Value:
     """Dimensions in another order."""
     order = [d % len(x.dims) for d in dims]
     return ctx.transposed(x) if order == [1, 0] else x.permuted(order)
 
 
-@rule("transpose.int", carries=True, moments=moments.transpose)
+@rule("transpose.int", carries=True, moments=moments.transpose, thin=True)
 def transpose(ctx: Context, x: Value, a: int, b: int) -> Value:
     """Two dimensions change places."""
     order = list(range(len(x.dims)))

@@ -123,10 +123,12 @@ def _axis(structure: Structure, members: Ids, facts: _Facts) -> Axis | None:
         if c.depth[first]:
             return None
         reason = "alone of its kind"
-    roles = structure.inference.roles
+    roles, shapes = structure.inference.roles, structure.inference.shapes
     found = tuple(Member(p, d, roles.get((p, d), "other")) for p, d in facts.slots(first))
     if frozen and reason == WINDOW and all(m.role == "other" for m in found):
         return None
+    if group.name == "trivial" and all(shapes[m.param][m.dim] == 1 for m in found):
+        return None  # a dimension of size 1 is an axis if it has a scale
     mergeable = (
         permutation
         and not c.depth[first]

@@ -152,11 +152,11 @@ class GraphContext(Context):
         self.windows.note(self.op, value, dim, index, out)
         return out
 
-    def weight(self, name: str, shape: tuple[int, ...], users: list[fx.Node]) -> Value:
+    def weight(self, name: str, shape: tuple[int, ...], node: fx.Node) -> Value:
         """The symbolic value of a weight; a tied weight is one value."""
         if name not in self.result.values:
             stacked = [dim for dim in range(len(shape)) if (name, dim) in self._stacks]
-            value = parameter(self.ledger, shape, stacked)
+            value = parameter(self.ledger, shape, stacked, _channels(node, shape))
             self.result.values[name] = value
             self.result.shapes[name] = shape
             self._weight_of[id(value)] = name
@@ -164,7 +164,7 @@ class GraphContext(Context):
                 if axes:
                     factor = next(f for f in value.factors if f.axes[-1] is axes[0])
                     self._own(Slot(name, dim, factor.ids, factor.scale))
-        self._users.setdefault(name, []).extend(users)
+        self._users.setdefault(name, []).extend(node.users)
         return self.result.values[name]
 
     def _own(self, slot: Slot) -> None:
@@ -278,6 +278,18 @@ class GraphContext(Context):
                 self.ledger.zero(factor.scale)  # the lifted scales do the same to the same outputs
         kept = tuple(f for f in split.factors if f.axes != (axis,))
         return Value(split.dims, (*kept, lifted))
+
+
+def _channels(weight: fx.Node, shape: tuple[int, ...]) -> list[int]:
+    """The dimensions of size 1 of a weight that are one channel to all that read it."""
+    thin = {d for d, size in enumerate(shape) if size == 1}
+    for user in weight.users:
+        found = facts(user).channels if thin else None
+        dims = found(*user.args, **user.kwargs) if found is not None else {}
+        for place, argument in enumerate(user.args):
+            thin &= set(dims.get(place, ())) if argument is weight else thin
+        thin = thin if weight not in user.kwargs.values() else set()
+    return sorted(thin)
 
 
 def _behind(value: Any) -> set[Axis]:

@@ -131,7 +131,7 @@ def _placeholder(ctx: GraphContext, node: fx.Node, traced: Traced) -> Any:
     if not node.users or 0 in shape:  # no register tokens, a layer of width zero: nothing that could move
         ctx.unread.append(name)
         return fixed(shape)
-    return ctx.weight(name, shape, list(node.users))
+    return ctx.weight(name, shape, node)
 
 
 class _Unsized:
@@ -171,6 +171,8 @@ def _applied(ctx: GraphContext, node: fx.Node, given: Mapping[fx.Node, Any]) -> 
     ctx.literal = _literal(ctx, node)
     before = len(ctx.windows)
     if found is not None:
+        if not found.thin:
+            args, kwargs = _plain(ctx, args), _plain(ctx, kwargs)
         if found.same and node.args[0] in ctx.literals and _whole(node):
             ctx.literals[node] = ctx.literals[node.args[0]]  # type: ignore[index]
         factors = found.factors(*args, **kwargs) if found.factors and node.users else None
@@ -184,6 +186,17 @@ def _applied(ctx: GraphContext, node: fx.Node, given: Mapping[fx.Node, Any]) -> 
         ctx.result.unknown.setdefault(str(node.target), where(node))
     # What no symmetry touches comes out untouched, whatever the op.
     return _stop(ctx, node, f"no rule for {node.target} at {where(node)}", leaves, shapes)
+
+
+def _plain(ctx: GraphContext, tree: Any) -> Any:
+    """Arguments for an op that takes a dimension of size 1 for no channel."""
+    if isinstance(tree, (list, tuple)):
+        return [_plain(ctx, item) for item in tree]
+    if isinstance(tree, dict):
+        return {key: _plain(ctx, item) for key, item in tree.items()}
+    if isinstance(tree, Product):
+        return Product(ctx.plain(tree.left), ctx.plain(tree.right))
+    return ctx.plain(tree) if isinstance(tree, Value) else tree
 
 
 def _contracted(node: fx.Node, left: Value, right: Value) -> bool:
