@@ -53,6 +53,14 @@ def no_tensor(): return Sums(), torch.randn(2, 3)
 class Empty(nn.Module):
     def forward(self, x): return x
 def no_weights(): return Empty(), torch.randn(2, 3)
+class Untrained(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(1, 4, 3), nn.Linear(4, 10)
+    def forward(self, x):
+        if self.training: raise ValueError("\\x1b[31m")
+        return self.b(torch.relu(self.a(x)).mean((2, 3)))
+def untrained(): return Untrained(), torch.randn(2, 1, 8, 8)
 value = 3
 """
 PYTHON = {

@@ -301,6 +301,9 @@ class Table:
         evaluate = ("merge", "zoo:digits-vgg", "--max-drop", "0.1", "--data")
         yield from (Case((*evaluate, spec)) for spec in self.data)
         yield Case((*evaluate, f"imagefolder:{self.folder}/png-sizes", "--size", "8192"))
+        tune = ("merge", f"{net}:untrained", "--target-params", "0.8", "--finetune", "1", "--data", "digits")
+        for beside in ((), ("--plan", "small.run/run.json"), ("--page", "small.run")):
+            yield Case((*tune, "--limit", "32", "-o", "small", *beside))
         for path in self.files["recipe"]:
             yield Case(("train", "mlp", "--data", "digits", "-o", "out", "--recipe", str(path)))
         yield Case(("train", "mlp", "--data", "digits", "-o", "out", "--recipe", "digits", "--classes", "2"))

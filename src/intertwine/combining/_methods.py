@@ -23,7 +23,7 @@ from intertwine.combining._distil import scores_of
 from intertwine.data import evaluate
 from intertwine.data.batches import Batches
 from intertwine.data.evaluation import like_inputs
-from intertwine.errors import InputError
+from intertwine.errors import DataError, InputError
 
 Weights = dict[str, Tensor]
 _LEAST = 1e-10  # of the Fisher information, so that weights that nothing sees are averaged
@@ -161,6 +161,12 @@ def fisher_information(model: nn.Module, settings: Settings) -> Weights:
     for inputs, _ in Batches(settings.data, batch=1, limit=settings.limit, device=device):
         scores = scores_of(own, inputs).log_softmax(-1)
         scores = scores.reshape(-1, scores.shape[-1])
+        if not bool(torch.isfinite(scores).all()):
+            raise DataError(
+                "what a network computes on these inputs is not finite",
+                so="it has no Fisher information there",
+                do="prepare the inputs as the networks expect them",
+            )
         drawn = torch.multinomial(scores.detach().exp().cpu(), 1, generator=generator).to(device)
         own.zero_grad()
         scores.gather(1, drawn).sum().backward()

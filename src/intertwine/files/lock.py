@@ -33,7 +33,6 @@ def locked(path: str | Path, what: str) -> Iterator[None]:
     """
     path = Path(path)
     with reporting(path):
-        make_folders(path.parent)
         handle = _acquire(path, what)
     try:
         yield
@@ -53,6 +52,7 @@ def clear_lock(path: str | Path, what: str) -> None:
 def _acquire(path: Path, what: str) -> int:
     began, told = time.monotonic(), False
     while True:
+        make_folders(path.parent)  # a holder that failed may have removed it
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
             if _try_lock(handle) and _is_at(handle, path):

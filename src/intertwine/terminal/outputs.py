@@ -49,10 +49,23 @@ OUTPUTS = {
 }
 WEIGHTS = {("combine", "out")}  # which may be a model's folder, or the file of its weights alone
 _EXPORTED = {"torch": ".pt2", "onnx": ".onnx"}
-# verb -> files that it writes beside its outputs, without being told their names
-BESIDE: dict[str, Callable[[argparse.Namespace], list[str]]] = {
-    "explore": lambda args: [str(Path(args.out).with_suffix(".best.safetensors"))],
-    "merge": lambda args: [f"{args.out}{_EXPORTED[args.export]}"] if args.out and args.export else [],
+
+
+def _beside_explore(args: argparse.Namespace) -> Iterator[tuple[str, Written]]:
+    yield str(Path(args.out).with_suffix(".best.safetensors")), Written.FILE
+
+
+def _beside_merge(args: argparse.Namespace) -> Iterator[tuple[str, Written]]:
+    if args.out and args.export:
+        yield f"{args.out}{_EXPORTED[args.export]}", Written.FILE
+    if args.out and args.finetune is not None:  # the run's own: nothing else is read or written in it
+        yield f"{args.out}.run", Written.REPLACED
+
+
+# verb -> what it writes beside its outputs, without being told the names
+BESIDE: dict[str, Callable[[argparse.Namespace], Iterator[tuple[str, Written]]]] = {
+    "explore": _beside_explore,
+    "merge": _beside_merge,
 }
 _NAMES = ("zoo", "timm", "diffusers", "shipped")
 _MARKS = re.compile(r"[:=+@\[]")  # between a path and what else a MODEL, DATA or CONCEPTS says
@@ -89,7 +102,7 @@ def assert_outputs(args: argparse.Namespace) -> None:
                 kind = kind_of(args.verb, name, text)
                 outputs.append((text, kind)) if kind is not None else inputs.extend(_paths(text, name))
     beside = BESIDE.get(args.verb)
-    outputs += [(text, Written.FILE) for text in (beside(args) if beside else ())]
+    outputs += list(beside(args)) if beside else []
     if any(os.path.isfile(out) for out, _ in outputs if "\0" not in out):
         inputs += [beside for path in inputs if path.endswith(".onnx") for beside in _stored_beside(path)]
     for number, (out, kind) in enumerate(outputs):

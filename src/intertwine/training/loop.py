@@ -34,7 +34,16 @@ from intertwine.training.objective import assert_fits, measure, objective_of
 from intertwine.training.processes import together
 from intertwine.training.recipe import Recipe
 from intertwine.training.schedule import make_optimizer, scale_at, set_learning_rate
-from intertwine.training.state import BEST, MODEL, Counters, claim, load_state, locked, save_state
+from intertwine.training.state import (
+    BEST,
+    MODEL,
+    Counters,
+    claim,
+    load_state,
+    locked,
+    nothing_left_of_nothing,
+    save_state,
+)
 
 SAVE_SECONDS = 300.0  # between states within an epoch; an epoch's end always saves
 
@@ -99,7 +108,8 @@ def run_loop(
         with locked(folder) if fabric.is_global_zero else _nothing():
             resumed = claim(folder, identity) if fabric.is_global_zero else False
             fabric.barrier()
-            return loop.run(resumed)
+            with _nothing() if resumed or not fabric.is_global_zero else nothing_left_of_nothing(folder):
+                return loop.run(resumed)
 
 
 class _Loop:

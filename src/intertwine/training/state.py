@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,20 @@ def claim(folder: Path, identity: dict[str, Any]) -> bool:
     return True
 
 
+@contextmanager
+def nothing_left_of_nothing(folder: Path) -> Iterator[None]:
+    """What a new run has written goes again where it fails before its first state."""
+    try:
+        yield
+    except Exception:  # no signal: those save a state first
+        if not (folder / STATE).exists():
+            for name in (RUN, METRICS):
+                (folder / name).unlink(missing_ok=True)
+            for name in ("checkpoints", "tensorboard"):
+                shutil.rmtree(folder / name, ignore_errors=True)
+        raise
+
+
 def find_differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
     """Which entries of two nested mappings differ, one sentence each.
 
@@ -138,6 +153,15 @@ def find_differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
         yield f"{name} is {there} there and {here} here"
 
 
-def locked(folder: Path) -> AbstractContextManager[None]:
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
     """Only one process trains in a folder, and .lock says which; others wait and find its result."""
-    return hold_lock(folder / ".lock", f"trains in {folder}")
+    there = folder.exists()
+    try:
+        with hold_lock(folder / ".lock", f"trains in {folder}"):
+            yield
+    except Exception:
+        if not there:
+            with suppress(OSError):  # only an empty folder goes: nothing came of the run
+                folder.rmdir()
+        raise
