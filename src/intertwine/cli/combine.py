@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from intertwine import numbers
-from intertwine.cli.combine_options import add_learning, add_zip
+from intertwine.cli.combine_options import add_learning, add_solving, add_zip
 from intertwine.errors import InputError
 from intertwine.terminal import types
 from intertwine.terminal.arguments import add_data_arguments, add_several_arguments
@@ -16,8 +16,8 @@ from intertwine.terminal.loading import load_dataset, load_several, load_side, w
 HOW = ("layerwise", "zip", "average", "slerp", "task", "ties", "fisher", "soup")
 _OPTIONS = (
     "how", "align", "repair", "shares", "scale", "density", "train_limit", "ridge", "sweeps", "flip", "fold",
-    "epochs", "augment", "hidden", "seed", "learning_rate", "steps", "permute", "heads", "target_params", "trunk",
-    "calibrate",
+    "epochs", "augment", "hidden", "seed", "learning_rate", "steps", "permute", "heads", "target_params",
+    "trunk", "calibrate",
 )  # fmt: skip
 shares = types.Checked(numbers.Several(numbers.nonnegative))
 
@@ -40,16 +40,7 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
         "unlabelled inputs for alignment and least squares, of several as many each (default: --data)",
         default=[], action="append")  # fmt: skip
     value(parser, "--train-limit", types.positive_int, "N", "inputs used (default: 2000)", default=2000)
-    value(parser, "--ridge", types.positive_float, "X",
-        "pull of least squares towards the average (default: what inputs left out say)")  # fmt: skip
-    value(
-        parser,
-        "--sweeps",
-        types.most(100),
-        "N",
-        "how often all layers are solved for (default: 1)",
-        default=1,
-    )
+    add_solving(parser)
     flag(parser, "--flip", "mirror images of the training images serve as inputs too")
     value(parser, "--steps", types.most(1_000_000), "N", "of --align loss (default: 300)", default=300)
     flag(parser, "--permute", "with --align loss: channels may change places too")

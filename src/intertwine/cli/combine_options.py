@@ -1,9 +1,16 @@
-"""How networks are zipped, and how the combined one learns, of `intertwine combine`."""
+"""How layers are solved for, networks zipped, and what the combined one learns, of `intertwine combine`."""
 
 from __future__ import annotations
 
 from intertwine.terminal import types
 from intertwine.terminal.declare import Options, choice, flag, value
+
+
+def add_solving(parser: Options) -> None:
+    """Least squares, layer by layer."""
+    value(parser, "--ridge", types.positive_float, "X",
+        "pull of least squares towards the average (default: what inputs left out say)")  # fmt: skip
+    value(parser, "--sweeps", types.most(100), "N", "solve for all layers N times (default: 1)", default=1)
 
 
 def add_zip(parser: Options) -> None:
