@@ -154,20 +154,21 @@ def test_picked_rows_are_those_of_all():
 
 
 def test_sums_solve_ridge_regression():
-    rows, true = torch.randn(500, 6), torch.randn(3, 6)
-    goal, before = rows @ true.T + 2, torch.randn(3, 6)
+    torch.manual_seed(0)
+    rows, true = torch.randn(500, 6).double(), torch.randn(3, 6).double()
+    goal, before = rows @ true.T + 2, torch.randn(3, 6).double()
     sums = Sums()
     for part in (slice(0, 200), slice(200, 500)):
         sums.add(rows[None, part], goal[part])
-    matrix = sums.solve(before[None].double(), 1e-9, centred=True)
-    torch.testing.assert_close(matrix[0].float(), true, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(sums.shift(matrix).float(), torch.full((3,), 2.0), rtol=1e-3, atol=1e-3)
+    matrix = sums.solve(before[None], 1e-9, centred=True)
+    torch.testing.assert_close(matrix[0], true, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(sums.shift(matrix), torch.full((3,), 2.0).double(), rtol=1e-6, atol=1e-6)
     mean, variance = sums.output_moments(matrix)
-    made = rows.double() @ matrix[0].T
+    made = rows @ matrix[0].T
     torch.testing.assert_close(mean, made.mean(0))
     torch.testing.assert_close(variance, made.var(0, correction=0))
-    pulled = sums.solve(before[None].double(), 1e9, centred=True)
-    torch.testing.assert_close(pulled[0].float(), before, rtol=1e-3, atol=1e-3)
+    pulled = sums.solve(before[None], 1e9, centred=True)
+    torch.testing.assert_close(pulled[0], before, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("groups", [1, 2])
