@@ -439,7 +439,7 @@ def test_the_row_that_is_called_padding_is_read_too() -> None:
 
 
 def test_scales_of_what_is_alone_or_compared_have_names() -> None:
-    assert verdict_of(nn.Linear(3, 1), nn.ReLU(), nn.Linear(1, 2)) == ("explained", {"scale": 1})
+    assert verdict_of(nn.Linear(3, 1), nn.ReLU(), nn.Linear(1, 2)) == ("complete", {})  # in the group
     plain = nn.Linear(3, 4), nn.BatchNorm1d(4, affine=False), nn.ReLU(), nn.Linear(4, 2)
     assert verdict_of(*plain) == ("explained", {"translation": 4, "statistics": 4})
     torch.manual_seed(0)

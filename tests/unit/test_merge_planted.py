@@ -136,7 +136,8 @@ def test_planted_duplicates_are_given_back(family: str, kind: str, families: dic
 # BERT's norms come after the sums. Experts, which only Mixtral has, are planted in test_merge_experts and, in
 # lists, in test_merge_lists. T5 looks its table up twice, and scales what its last norm gives.
 # What a layer norm takes out is an empty direction already, unless a shift behind the last one fills it.
-STREAMS = {"llama": 1, "gpt2": 1, "vit": 2, "t5": 1, "mixtral": 1}
+# Gemma's gains are 1 + w, and it multiplies the rows that it looks up by a number.
+STREAMS = {"llama": 1, "gpt2": 1, "vit": 2, "t5": 1, "mixtral": 1, "gemma": 1}
 
 
 @pytest.mark.parametrize(("family", "empty"), STREAMS.items())

@@ -225,6 +225,7 @@ def rewritten(family: str, sizes: str, rewriting: str, folder: Path) -> Written:
 
 REWRITTEN = {
     "gpt2-fold": ("gpt2", "hidden=48", "fold"),
+    "gemma-fold": ("gemma", "hidden=48", "fold"),
     "llama-factor": ("llama", "vocabulary=200", "factor"),
     **({"t5-fold": ("t5", "hidden=48", "fold")} if ALL else {}),
 }

@@ -23,6 +23,7 @@ from intertwine.errors import Unsupported
 from intertwine.graph.example import Example
 from intertwine.graph.export import assert_runs, eval_copy, named_tensors
 from intertwine.merging.folding import Folding, find_folding
+from intertwine.merging.torch_modules import as_rms_norm
 from intertwine.symmetry import Symmetry
 from intertwine.symmetry.tracing import proved
 
@@ -70,7 +71,8 @@ def unfolded(model: nn.Module, folding: Folding, given: nn.Module, example: Any)
             tensor.copy_(state[name])
     for path in folding.norms:
         norm: Any = out.get_submodule(path)
-        norm.weight.fill_(1.0)
+        known = as_rms_norm(norm)
+        norm.weight.fill_(1.0 - (known[1] if known else 0.0))
         if getattr(norm, "bias", None) is not None:
             norm.bias.copy_(state.get(f"{path}.shift", torch.zeros_like(norm.bias)))
     ours, theirs = scores_of(model, example), scores_of(out, example)

@@ -7,13 +7,15 @@ The gain g goes into the weights W that read the norm, the shift b into their bi
 where one of them has none), and M into everything that writes to the stream. What is left, x / rms(x),
 commutes with every rotation: `trace` of the folded model finds O(n) on its stream. A table that is also read
 as a matrix (a tied head) is untied. Nothing is claimed: the folded model must compute what the model does.
+
+Where a gain is a weight and a constant, g = c + w (Gemma's is 1 + w), c is read off what the norm computes;
+so is the factor of a table whose rows are multiplied by one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +31,7 @@ from intertwine.graph.run import raised
 from intertwine.merging.factoring import factored
 from intertwine.merging.gained import GainedNorm, find_gained_norms
 from intertwine.merging.rigid import floating
+from intertwine.merging.torch_modules import as_rms_norm, row_factor
 from intertwine.rules.registry import facts
 from intertwine.symmetry import Axis, Symmetry
 from intertwine.text import first_line
@@ -59,10 +62,10 @@ class PlainNorm(nn.Module):
 class UntiedEmbedding(nn.Module):
     """Looks rows up in `table`; `weight` is the matrix that others read under its name."""
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, factor: float = 1.0) -> None:
         super().__init__()
         self.weight = weight  # the same object: whatever else is tied to it stays so
-        self.table = nn.Parameter(weight.detach().clone())
+        self.table = nn.Parameter(factor * weight.detach())
 
     def forward(self, ids: Tensor) -> Tensor:
         return F.embedding(ids, self.table)
@@ -96,11 +99,11 @@ class Folding:
         copied = eval_copy(model)
         made: dict[int, UntiedEmbedding] = {}
         for path in self.untied:  # embeddings that share their table still do
-            table: Any = copied.get_submodule(path).weight
-            new = UntiedEmbedding(table).requires_grad_(table.requires_grad)
-            _set(copied, path, made.setdefault(id(table), new))
-        for path, (eps, shifted) in self.norms.items():
             old: Any = copied.get_submodule(path)
+            new = UntiedEmbedding(old.weight, row_factor(old) or 1.0)
+            _set(copied, path, made.setdefault(id(old.weight), new.requires_grad_(old.weight.requires_grad)))
+        for path, (eps, shifted) in self.norms.items():
+            old = copied.get_submodule(path)
             shift = old.weight.detach().clone() if shifted else None
             _set(copied, path, PlainNorm(eps, shift).requires_grad_(old.weight.requires_grad))
         return factored(copied.train(model.training), self.factored)
@@ -125,7 +128,8 @@ def find_folding(
     """How the model folds, and the folded model. claimed: the model's symmetry, proved or not, if known."""
     check_model(model)
     given = Example.of(example, kwargs)
-    plain = with_norms = _with_norms_of_torch(model)
+    with_norms, constants = _with_norms_of_torch(model)
+    plain = with_norms
     symmetry = claimed if claimed is not None and plain is model else _symmetry(plain, given)
     untied = _tied_tables(plain, symmetry.traced)
     if untied:
@@ -137,13 +141,16 @@ def find_folding(
         raise Unsupported("the model has no norm with a gain that only weights read", so="nothing to fold")
     shifted = {n.path: bool(n.shift) and not all(r.bias for r in n.readers) for n in norms}
     folding = Folding({n.path: (n.eps, shifted[n.path]) for n in norms}, untied)
-    folded = folding.rebuild(with_norms)
-    state = _folded_state(plain, symmetry, streams, norms, shifted)
+    folded = folding.rebuild(model)
+    factors = {path: row_factor(model.get_submodule(path)) or 1.0 for path in untied}
+    state = _folded_state(plain, symmetry, streams, norms, shifted, factors)
+    for name, constant in constants.items():  # of norms that stay as they are
+        state[name] = state[name] - constant
     with torch.no_grad():
         for name, tensor in named_tensors(folded).items():
             if name in state:
                 tensor.copy_(state[name])
-    _prove(plain, folded, given, state)
+    _prove(with_norms, folded, given, state)
     if with_norms is not model:
         _prove(model, folded, given, state, 1e-5)  # norms written op by op often round to float32 inside
     return folding, folded
@@ -159,10 +166,13 @@ def _folded_state(
     streams: list[Axis],
     norms: list[GainedNorm],
     shifted: Mapping[str, bool],
+    factors: Mapping[str, float],
 ) -> dict[str, Tensor]:
-    """The weights of the folded model in float64, by all their names."""
+    """The weights of the folded model in float64, by all their names; factors: of tables of their own."""
     named = named_tensors(plain)
     state = {name: t.detach().to(torch.float64) for name, t in named.items() if t.is_floating_point()}
+    for path, factor in factors.items():
+        state[f"{path}.table"] = factor * state[f"{path}.weight"]
     for axis in streams:
         _centre(axis, [n for n in norms if any(m.param == n.gain for m in axis.members)], state)
     for norm in norms:
@@ -174,35 +184,17 @@ def _folded_state(
     return state
 
 
-def _with_norms_of_torch(model: nn.Module) -> nn.Module:
-    """Modules that compute an RMS norm op by op as `nn.RMSNorm`; what they compute decides."""
-    found = {path: norm for path, m in model.named_modules() if (norm := _as_rms_norm(m)) is not None}
+def _with_norms_of_torch(model: nn.Module) -> tuple[nn.Module, dict[str, float]]:
+    """Modules that compute an RMS norm op by op as `nn.RMSNorm`, and their gains' constants by weight."""
+    found = {path: known for path, m in model.named_modules() if (known := as_rms_norm(m)) is not None}
     if not found:
-        return model
+        return model, {}
     copied = eval_copy(model, share=True)
-    for path, norm in found.items():
-        norm.weight = copied.get_submodule(path).get_parameter("weight")
+    for path, (norm, constant) in found.items():
+        if not constant:
+            norm.weight = copied.get_submodule(path).get_parameter("weight")
         _set(copied, path, norm)
-    return copied
-
-
-def _as_rms_norm(module: Any) -> nn.RMSNorm | None:
-    """The norm of torch that computes the same, if there is one."""
-    gain = getattr(module, "weight", None)
-    eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
-    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)) or not isinstance(gain, Tensor) or gain.dim() != 1:
-        return None
-    if not isinstance(eps, float) or [name for name, _ in module.named_parameters()] != ["weight"]:
-        return None
-    norm = nn.RMSNorm(len(gain), eps).to(gain)
-    norm.weight = module.weight
-    x = torch.randn(3, 2, len(gain), generator=torch.Generator().manual_seed(0)).to(gain)
-    with torch.no_grad(), suppress(Exception):  # whatever a forward raises on what it does not take
-        out, ours = module(x), norm(x)
-        same = isinstance(out, Tensor) and out.shape == ours.shape
-        if same and torch.allclose(out, ours, rtol=1e-4, atol=1e-5):
-            return nn.RMSNorm(len(gain), eps).to(gain)
-    return None
+    return copied, {f"{path}.weight": constant for path, (_, constant) in found.items()}
 
 
 def _tied_tables(model: nn.Module, traced: Traced) -> tuple[str, ...]:
@@ -214,7 +206,7 @@ def _tied_tables(model: nn.Module, traced: Traced) -> tuple[str, ...]:
     named = named_tensors(model)
     tied = {id(named[name]) for name, found in uses.items() if name in named and len(found) == 2}
     modules = model.named_modules(remove_duplicate=False)
-    return tuple(path for path, m in modules if type(m) is nn.Embedding and id(m.weight) in tied)
+    return tuple(path for path, m in modules if id(getattr(m, "weight", None)) in tied and row_factor(m))
 
 
 def _centre(axis: Axis, norms: list[GainedNorm], state: dict[str, Tensor]) -> None:
