@@ -127,14 +127,15 @@ def claim(folder: Path, identity: dict[str, Any]) -> bool:
 
 @contextmanager
 def nothing_left_of_nothing(folder: Path) -> Iterator[None]:
-    """What a new run has written goes again where it fails before its first state."""
+    """What a new run has written goes again where it fails before its first state; what was there stays."""
+    there = {path.name for path in folder.iterdir()} if folder.exists() else set()
     try:
         yield
     except Exception:  # no signal: those save a state first
         if not (folder / STATE).exists():
-            for name in (RUN, METRICS):
+            for name in {RUN, METRICS} - there:
                 (folder / name).unlink(missing_ok=True)
-            for name in ("checkpoints", "tensorboard"):
+            for name in {"checkpoints", "tensorboard"} - there:
                 shutil.rmtree(folder / name, ignore_errors=True)
         raise
 
