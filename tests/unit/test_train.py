@@ -284,6 +284,16 @@ def test_divergence_is_told(digits: Splits, tmp_path: Path) -> None:
     assert "learning_rate" in caught.value.do
 
 
+def test_a_run_that_fails_before_its_first_state_leaves_nothing(digits: Splits, tmp_path: Path) -> None:
+    """A new folder goes; one that was there stays, empty as it was."""
+    recipe, standing = replace(SMALL, optimizer=Optimizer("sgd", 1e30)), tmp_path / "standing"
+    standing.mkdir()
+    for folder in (tmp_path / "new", standing):
+        with pytest.raises(InputError, match="the loss is"):
+            train(build_model("mlp", digits), digits, recipe, folder)
+    assert list(tmp_path.iterdir()) == [standing] and not list(standing.iterdir())
+
+
 def test_the_best_is_kept(digits: Splits, tmp_path: Path) -> None:
     """With a learning rate that wrecks the net, the best epoch is not the last."""
     recipe = replace(SMALL, epochs=4, keep="best", optimizer=Optimizer("sgd", 3.0, momentum=0.9))

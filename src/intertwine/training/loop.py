@@ -15,6 +15,7 @@ import hashlib
 import math
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,9 @@ from intertwine.training.state import (
     BEST,
     MODEL,
     Counters,
-    claim,
+    claimed,
     load_state,
     locked,
-    nothing_left_of_nothing,
     save_state,
 )
 
@@ -105,11 +105,13 @@ def run_loop(
         # a model that does not fit the data is refused before anything is written
         loop = _Loop(copy.deepcopy(model), splits, recipe, folder, seed, fabric)
         loop.listener, loop.save_seconds = listener, save_seconds
-        with locked(folder) if fabric.is_global_zero else _nothing():
-            resumed = claim(folder, identity) if fabric.is_global_zero else False
+        first = fabric.is_global_zero
+        with (
+            locked(folder) if first else nullcontext(),
+            claimed(folder, identity) if first else nullcontext(False) as resumed,
+        ):
             fabric.barrier()
-            with _nothing() if resumed or not fabric.is_global_zero else nothing_left_of_nothing(folder):
-                return loop.run(resumed)
+            return loop.run(resumed)
 
 
 class _Loop:
@@ -332,12 +334,6 @@ def make_fabric(recipe: Recipe, device: str, devices: int) -> Any:
         strategy="ddp" if devices > 1 else "auto",
         precision="bf16-mixed" if fast else "32-true",
     )
-
-
-def _nothing() -> Any:
-    from contextlib import nullcontext
-
-    return nullcontext()
 
 
 def _channels_may_lie_last(net: nn.Module) -> bool:

@@ -126,16 +126,19 @@ def claim(folder: Path, identity: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def nothing_left_of_nothing(folder: Path) -> Iterator[None]:
-    """What a new run has written goes again where it fails before its first state; what was there stays."""
-    there = {path.name for path in folder.iterdir()} if folder.exists() else set()
+def claimed(folder: Path, identity: dict[str, Any]) -> Iterator[bool]:
+    """`claim`; what a new run has written goes again where it fails before its first state.
+
+    All that is taken away is the run's own: `claim` refuses a folder that holds anything else.
+    """
+    resumed = claim(folder, identity)
     try:
-        yield
+        yield resumed
     except Exception:  # no signal: those save a state first
-        if not (folder / STATE).exists():
-            for name in {RUN, METRICS} - there:
+        if not resumed and not (folder / STATE).exists():
+            for name in (RUN, METRICS):
                 (folder / name).unlink(missing_ok=True)
-            for name in {"checkpoints", "tensorboard"} - there:
+            for name in ("checkpoints", "tensorboard"):
                 shutil.rmtree(folder / name, ignore_errors=True)
         raise
 
