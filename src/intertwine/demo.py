@@ -105,7 +105,7 @@ def run_demo(out: str | Path, tell: Callable[[str], None] = lambda text: None) -
 
 def _inspect(story: Story) -> None:
     report = verify(story.model, story.example, symmetry=story.symmetry, samples=3)
-    free = [a for a in story.symmetry.axes if a.group.name != "trivial"]
+    free = [a for a in story.symmetry.axes if a.group.moves]
     story.note("hidden axes found", f"{len(free)} with {sum(a.size for a in free)} channels")
     story.note("output error under a random symmetry", f"{report.max_error:.1e} (float64)")
     story.note("the same with one weight left behind", f"{report.control_error:.1e}")

@@ -44,6 +44,11 @@ class Group:
     blocks: int = 1
 
     @property
+    def moves(self) -> bool:
+        """Whether it has more than the identity."""
+        return self.permutation or bool(self.positive or self.sign or self.linear)
+
+    @property
     def name(self) -> str:
         """The family: what decides which measure or which stitch belongs to the axis."""
         if self.linear:

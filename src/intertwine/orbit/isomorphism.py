@@ -97,5 +97,5 @@ def _worst(left: Weights, right: Weights) -> tuple[str, float]:
 def _axis_of(symmetry: Symmetry, weight: str) -> str:
     """The axis that a weight makes, or one that it carries."""
     held = [(m.role == "out", axis) for axis in symmetry.axes for m in axis.members if m.param == weight]
-    moving = [pair for pair in held if pair[1].group.name != "trivial"]
+    moving = [pair for pair in held if pair[1].group.moves]
     return max(moving, key=lambda pair: pair[0])[1].name if moving else ""

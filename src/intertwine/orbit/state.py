@@ -28,7 +28,7 @@ class Mover:
 
     def __init__(self, structure: Structure) -> None:
         self.structure = structure
-        self._hash = structure.place_hash(np.arange(structure.classes.count))
+        self._hash = structure.home
         self._order: dict[Slot, Ids] = {}
 
     def source(self, slot: Slot, relabel: Ids) -> Ids | None:

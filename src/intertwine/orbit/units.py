@@ -147,20 +147,20 @@ def find_units(group: Subgroup) -> Forest:
             carried.setdefault(slot, set()).add(unit.index)
     place = _place(s)
     for unit in units:
-        beside = [u for u in units if u.moves and u not in [*unit.lineage(), *unit.family()]]
+        kin = {u.index for u in [*unit.lineage(), *unit.family()]}
         unit.spots = tuple(
-            replace(spot, crossed=_crossed(s, spot, [u for u in beside if u.index in carried[spot.slot]]))
+            replace(spot, crossed=_crossed(s, spot, [units[k] for k in carried[spot.slot] - kin]))
             for spot in _spots(s, unit, place)
         )
     return Forest(s, tuple(units), {slot: frozenset(found) for slot, found in carried.items()})
 
 
 def _crossed(s: Structure, spot: Spot, others: list[Unit]) -> frozenset[int]:
-    """Those units that lie at a position of the spot."""
-    if not others:
-        return frozenset()
-    here = np.isin(s.coordinate_slot, s.span[spot.slot][0] + spot.where)
-    return frozenset(u.index for u in others if np.isin(s.coordinate_class[here], u.classes).any())
+    """Those units that move and lie at a position of the spot."""
+    here = s.span[spot.slot][0] + spot.where
+    return frozenset(
+        u.index for u in others if u.moves and np.isin(s.occurrences(u.classes.reshape(-1))[0], here).any()
+    )
 
 
 def _nest(s: Structure, units: list[Unit]) -> None:
@@ -188,27 +188,26 @@ def _nest(s: Structure, units: list[Unit]) -> None:
 def _spots(s: Structure, unit: Unit, place: np.ndarray) -> tuple[Spot, ...]:
     """Positions of the unit's channels that do not belong to a child, in an order common to all channels."""
     flat = unit.classes.reshape(-1)
-    rank = np.full(s.classes.count, -1, np.int64)
-    rank[flat] = np.arange(len(flat))
-    hit = np.flatnonzero(rank[s.coordinate_class] >= 0)
-    inner = np.zeros(len(s.labels), bool)
-    for child in unit.family()[1:]:
-        inner[s.coordinate_slot[np.isin(s.coordinate_class, child.classes)]] = True
-    hit = hit[~inner[s.coordinate_slot[hit]]]
-    position, cls = s.coordinate_slot[hit], s.coordinate_class[hit]
+    position, which = s.occurrences(flat)
+    inner = [child.classes.reshape(-1) for child in unit.family()[1:]]
+    if inner:
+        free = ~np.isin(position, s.occurrences(np.concatenate(inner))[0])
+        position, which = position[free], which[free]
+    cls = flat[which]
     own = s.classes.of[s.labels[position]]
     # What a position is besides this channel: blocks that do not hold the channel, and which copy it is.
-    rest = s.place_hash(np.arange(s.classes.count))[position] - mix(cls) - s.ancestor_hash[cls]
+    rest = s.home[position] - mix(cls) - s.ancestor_hash[cls]
     rest = rest - np.where(own == cls, np.uint64(0), mix(own)) + _relative(s, place, position, cls, own)
-    order = np.lexsort((position, s.classes.orbit[own], rest, rank[cls]))
-    position, which = position[order], rank[cls][order]
+    order = np.lexsort((position, s.classes.orbit[own], rest, which, s.slot_of(position)))
+    position, which = position[order], which[order]
     spots: list[Spot] = []
-    for (param, dim), (start, stop) in s.span.items():
-        inside = (position >= start) & (position < stop)
+    slots, keys = s.slot_of(position), list(s.span)
+    for inside in np.split(np.arange(len(position)), np.flatnonzero(np.diff(slots)) + 1):
         counts = np.bincount(which[inside], minlength=len(flat))
-        if inside.any() and counts.min() == counts.max():
+        if len(inside) and counts.min() == counts.max():
+            param, dim = keys[slots[inside[0]]]
             where = position[inside].reshape(len(flat), -1)
-            spots += _split(s, unit, param, dim, where, start)
+            spots += _split(s, unit, param, dim, where, s.span[param, dim][0])
     return tuple(spots)
 
 
@@ -219,9 +218,7 @@ def _relative(s: Structure, place: np.ndarray, position: Ids, cls: Ids, own: Ids
     place among those that it can change places with, it is the same.
     """
     up, total = s.classes.ancestors, s.classes.count
-    hit, entry = _ranges(
-        s.coordinate_start, np.append(s.coordinate_start[1:], len(s.coordinate_class)), position
-    )
+    hit, entry = _ranges(s.coordinate_start, s.coordinate_end, position)
     block = s.coordinate_class[entry]
     inner = (s.classes.depth[block] > 0) & (block != own[hit]) & (block != cls[hit])
     hit, block = hit[inner], block[inner]

@@ -118,7 +118,7 @@ def _axis(structure: Structure, members: Ids, facts: _Facts) -> Axis | None:
         blocks=blocks,
     )
     reason = facts.reasons[facts.reason[first]] if frozen else ""
-    if group.name == "trivial" and not frozen:
+    if not group.moves and not frozen:
         # Moves only with the blocks it lies in: not an axis of its own.
         if c.depth[first]:
             return None
@@ -127,7 +127,7 @@ def _axis(structure: Structure, members: Ids, facts: _Facts) -> Axis | None:
     found = tuple(Member(p, d, roles.get((p, d), "other")) for p, d in facts.slots(first))
     if frozen and reason == WINDOW and all(m.role == "other" for m in found):
         return None
-    if group.name == "trivial" and all(shapes[m.param][m.dim] == 1 for m in found):
+    if not group.moves and all(shapes[m.param][m.dim] == 1 for m in found):
         return None  # a dimension of size 1 is an axis if it has a scale
     mergeable = (
         permutation

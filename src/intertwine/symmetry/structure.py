@@ -63,7 +63,7 @@ class Structure:
         self.position_of = np.full(len(self.classes.of), -1, np.int64)
         self.position_of[self.labels] = np.arange(len(self.labels))
         coordinates = self.classes.coordinates[self.labels]
-        self.coordinate_start = coordinates.indptr[:-1]
+        self.coordinate_start, self.coordinate_end = coordinates.indptr[:-1], coordinates.indptr[1:]
         self.coordinate_class = coordinates.indices
         self.coordinate_slot = np.repeat(np.arange(len(self.labels)), np.diff(coordinates.indptr))
         # A channel may occur twice in a slot (q and k in a packed weight): the colour says which is which.
@@ -185,8 +185,13 @@ class Structure:
             np.arange(len(classes)), count
         )
 
+    def slot_of(self, position: Ids) -> Ids:
+        """The number of the slot that each position lies in."""
+        return np.searchsorted(self.slot_starts, position, side="right") - 1
+
     @cached_property
-    def _home(self) -> np.ndarray:
+    def home(self) -> np.ndarray:
+        """`place_hash` where every class is where it was."""
         return self.place_hash(np.arange(self.classes.count))
 
     def _linear_axis(self, orbit: int, fibres: Ids, orthogonal: bool) -> Linear | None:
@@ -214,13 +219,13 @@ class Structure:
         cls, fibre, rank = fibres.reshape(-1)[channel], channel // n, channel % n
         # What identifies a position besides the channel itself: everything but this class and its own one.
         own = self.classes.of[self.labels[position]]
-        rest = self._home[position] - mix(cls) - np.where(own == cls, np.uint64(0), mix(own))
-        slot = np.searchsorted(self.slot_starts, position, side="right") - 1
+        rest = self.home[position] - mix(cls) - np.where(own == cls, np.uint64(0), mix(own))
+        slot = self.slot_of(position)
         order = np.lexsort((rank, rest, fibre, slot))
         slot = slot[order]
         keys, places = list(self.span), dict[tuple[str, int], tuple[Ids, Ids]]()
         for chosen in np.split(order, np.flatnonzero(np.diff(slot)) + 1):
-            key = keys[int(np.searchsorted(self.slot_starts, position[chosen[0]], side="right")) - 1]
+            key = keys[int(self.slot_of(position[chosen[0]]))]
             if len(chosen) % n:
                 return None
             where = (position[chosen] - self.span[key][0]).reshape(-1, n)

@@ -73,7 +73,7 @@ def find_subgroup(symmetry: Symmetry, hold: Collection[str] = ()) -> Subgroup:
     """
     structure = symmetry.structure
     slots = {slot for slot in structure.span if slot[0] in hold}
-    axes = tuple(axis for axis in symmetry.axes if axis.group.name != "trivial")
+    axes = tuple(axis for axis in symmetry.axes if axis.group.moves)
     if not slots:
         return Subgroup(symmetry, structure.scalings.kinds, axes, frozenset(), True)
     held = frozenset(axis.name for axis in axes if any((m.param, m.dim) in slots for m in axis.members))

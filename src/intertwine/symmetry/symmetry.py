@@ -92,7 +92,7 @@ class Symmetry:
         return part
 
     def __repr__(self) -> str:
-        frozen = sum(a.group.name == "trivial" for a in self.axes)
+        frozen = sum(not a.group.moves for a in self.axes)
         counts = f"{len(self.axes)} axes, {frozen} frozen, {len(self.unknown_ops)} unknown ops"
         return f"Symmetry({counts}, {self.proof or 'not proved'})"
 
@@ -100,13 +100,13 @@ class Symmetry:
     def settled(self) -> bool:
         """Whether nothing moves, and no fact of another size could change that."""
         still = not self.inference.unread and not self.structure.turns.count
-        return still and all(axis.group.name == "trivial" for axis in self.axes)
+        return still and all(not axis.group.moves for axis in self.axes)
 
     @property
     def loose(self) -> bool:
         """Whether a slice leaves out positions that move: at another size it may read them."""
         left_out = self.inference.left_out
-        moving = [axis for axis in self.axes if axis.group.name != "trivial"]
+        moving = [axis for axis in self.axes if axis.group.moves]
         return bool(len(left_out) and moving and self._classes_of(moving)[self._class[left_out]].any())
 
     @property
@@ -182,17 +182,12 @@ class Symmetry:
         After a flatten a channel lies at several places, one for each pixel.
         """
         start, stop = self.structure.span[member.param, member.dim]
-        s = self.structure
-        inside = (s.coordinate_slot >= start) & (s.coordinate_slot < stop)
-        place, cls = s.coordinate_slot[inside] - start, s.coordinate_class[inside]
-        order = np.lexsort((place, cls))
-        place, cls = place[order], cls[order]
-        flat = axis.classes.reshape(-1)
-        left, right = np.searchsorted(cls, flat), np.searchsorted(cls, flat, side="right")
-        copies = right - left
-        if not len(flat) or copies.min() != copies.max():
+        place, channel = self.structure.occurrences(axis.classes.reshape(-1))
+        inside = (place >= start) & (place < stop)
+        place, copies = place[inside] - start, np.bincount(channel[inside], minlength=axis.size)
+        if not len(place) or copies.min() != copies.max():
             raise InputError(f"{member.param} carries the channels of {axis.name} unequally often")
-        return place[left[:, None] + np.arange(copies[0])[None, :]]
+        return place.reshape(axis.size, -1)
 
     def group_at(self, axis: Axis, param: str, dim: int = 0) -> Group:
         """The group of an axis as it acts on one dimension: scalings that do not reach it are left out.

@@ -142,7 +142,7 @@ class Trial:
         """The symmetry with its proof; the axes that acting refutes are frozen."""
         withdrawn = dict[str, str]()
         while self.refuted:
-            free = [axis for axis in self.symmetry.axes if axis.group.name != "trivial"]
+            free = [axis for axis in self.symmetry.axes if axis.group.moves]
             structure = self.symmetry.structure
             fault = find_fault(self.stage, structure, free, self.worst, 2 * self.samples, self.seed) or free
             withdrawn |= {axis.name: repr(self.worst) for axis in fault}

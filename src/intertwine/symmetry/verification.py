@@ -121,14 +121,14 @@ def verify(
         action = Action(element)
         coverage = max(coverage, _coverage(model, stage, action))
     control = _control(stage, action)
-    frozen = {a.name: a.frozen_because for a in symmetry.axes if a.group.name == "trivial"}
+    frozen = {a.name: a.frozen_because for a in symmetry.axes if not a.group.moves}
     return Report(
         max_error=worst,
         control_error=control,
         dtype=str(dtype).removeprefix("torch."),
         axes=len(symmetry.axes),
         channels=sum(a.size for a in symmetry.axes),
-        frozen_channels=sum(a.size for a in symmetry.axes if a.group.name == "trivial"),
+        frozen_channels=sum(a.size for a in symmetry.axes if not a.group.moves),
         parameter_coverage=coverage,
         frozen=frozen,
         unknown_ops=symmetry.unknown_ops,
