@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -76,7 +76,11 @@ class Comparison(Result):
         al.)."""
         if self.layers_a != self.layers_b:
             raise InputError("layer identification needs two networks with the same layers")
-        best = np.argmax(np.nan_to_num(self._grid(measure), nan=-np.inf), axis=1)
+        grid = self._grid(measure)
+        others = grid[~np.eye(len(grid), dtype=bool)]
+        if others.size and np.isnan(others).all():
+            raise InputError("only layers of one name were compared", do="raise `memory`, or choose fewer")
+        best = np.argmax(np.nan_to_num(grid, nan=-np.inf), axis=1)
         return float(np.mean(best == np.arange(len(best))))
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,7 +152,8 @@ def compare(
     and CCA stream means over pixels ("pool"), Procrustes streams pixels ("samples", eq. D.2), kernels sum
     over pixels ("flatten"). "flatten" turns linear CKA into a kernel measure. `"auto"` among the measures
     takes, for each layer of A, the measure of the group that acts there. symmetry: that of A, if it is known
-    already. `intervals=False` skips the intervals.
+    already. `intervals=False` skips the intervals. memory: bytes for moments and features; where those of all
+    pairs of layers need more, layers of one name are compared, in several passes, and a note says so.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     >>> result = compare(net, net, torch.randn(40, 3), ["cka", "procrustes-grelu"])
@@ -220,15 +225,20 @@ class _Grids:
         self.inputs: dict[str, int] = {}
         self.notes = notes
 
-    def fill(self, measure: str, value: Callable[[str, str], float]) -> None:
-        """Every pair of layers; a pair without a value is NaN, with a note."""
-        grid = np.full((len(self.layers[0]), len(self.layers[1])), np.nan)
+    def fill(
+        self, measure: str, value: Callable[[str, str], float], namesakes: Collection[str] | None = None
+    ) -> None:
+        """Every pair of layers, or each of these with its namesake; a pair without a value is NaN, with a
+        note."""
+        shape = len(self.layers[0]), len(self.layers[1])
+        grid = self.values.setdefault(measure, np.full(shape, np.nan))
         for (i, p), (j, q) in itertools.product(enumerate(self.layers[0]), enumerate(self.layers[1])):
+            if namesakes is not None and (p != q or p not in namesakes):
+                continue
             try:
                 grid[i, j] = value(p, q)
             except DataError as error:
                 self.notes.append(f"{measure}, {p} with {q}: {error.what}")
-        self.values[measure] = grid
 
     def add_auto(self, groups: list[Group]) -> None:
         """Row i of "auto" is row i of the measure of the group of layer i."""
@@ -248,23 +258,19 @@ def _stream(
     memory: int,
     progress: Progress | None,
 ) -> Outputs | None:
-    """One pass: moments for every treatment of pixels, in parts for the intervals, and the outputs."""
+    """Moments for every treatment of pixels, in parts for the intervals, and the outputs, in one pass; where
+    the moments of all pairs do not fit, those of layers of one name, in as many passes as they need."""
     streamed = [p for p in plan if p.streams]
-    treatments = [t for t in PIXELS if any(p.pixels == t for p in streamed)]
-    wholes = {t: _moments(t, streamed) for t in treatments}
-    parts = {t: [_moments(t, streamed, matched=True) for _ in range(PARTS)] for t in treatments}
+    once = any(isinstance(data, Iterator) for _, data in sides)
+    first = _Pass(streamed, grids, intervals, memory, None)
     done = 0
-    for number, (left, right) in enumerate(_paired(sides, () if not streamed else None)):
-        grids.layers = tuple(left.values), tuple(right.values)
-        if number == 0:
-            _check_memory(left.values, right.values, len(treatments), memory)
-            if intervals and _interval_memory(left.values, right.values, len(treatments)) > memory:
-                intervals = False
-                grids.notes.append("no intervals: moments of parts of the data would need more than `memory`")
-        for treatment in treatments:
-            wholes[treatment].update(left.values, right.values)
-            if intervals and grids.layers[0] == grids.layers[1]:
-                _update_parts(parts[treatment], number, left.values, right.values)
+    for left, right in _paired(sides, () if not streamed else None):
+        first.update(left.values, right.values)
+        if once and first.later:
+            raise InputError(
+                f"the moments do not fit {memory / 2**30:.1f} GB, and the data can be read only once",
+                do="choose fewer layers with `at`, raise `memory`, or give data that can be read again",
+            )
         if outputs is not None:
             try:
                 outputs.update(left.output, right.output, left.labels)
@@ -276,12 +282,109 @@ def _stream(
             progress(done, 0, "layers and outputs, inputs")
     if done < FEWEST_INPUTS:
         raise DataError(f"{done} inputs are too few", do=f"give at least {FEWEST_INPUTS}")
-    for item in streamed:
-        _read(item, wholes[item.pixels], grids)
-    for treatment in treatments:
-        mine = [p.measure for p in streamed if p.pixels == treatment]
-        _read_intervals(mine, [m for m in parts[treatment] if m.images], grids)
+    first.read()
+    for number, group in enumerate(first.later, 1):
+        again = _Pass(streamed, grids, first.intervals, memory, group)
+        for left, right in _paired(sides, group):
+            again.update(left.values, right.values)
+        again.read()
+        if progress is not None:
+            progress(number, len(first.later), "further layers, passes")
     return outputs
+
+
+class _Pass:
+    """One pass over the data. group: the layers of both networks that are compared each with its namesake;
+    None for the first pass, whose first batch shows whether all pairs fit `memory`. later: groups that are
+    left for other passes."""
+
+    def __init__(
+        self,
+        streamed: list[_Planned],
+        grids: _Grids,
+        intervals: bool,
+        memory: int,
+        group: Sequence[str] | None,
+    ) -> None:
+        self.streamed, self.grids, self.intervals = streamed, grids, intervals
+        self.memory, self.group = memory, group
+        self.treatments = [t for t in PIXELS if any(p.pixels == t for p in streamed)]
+        self.later: list[list[str]] = []
+        self._batches = 0
+
+    def update(self, a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+        """Add one batch."""
+        if not self._batches:
+            if self.group is None:
+                self.grids.layers = tuple(a), tuple(b)
+                self._choose(a, b)
+            self._start(a, b)
+        a, b = self._mine(a), self._mine(b)
+        for treatment in self.treatments:
+            self.wholes[treatment].update(a, b)
+            if self.intervals and self.grids.layers[0] == self.grids.layers[1]:
+                _update_parts(self.parts[treatment], self._batches, a, b)
+        self._batches += 1
+
+    def read(self) -> None:
+        """Values and intervals of the layers of this pass."""
+        for item in self.streamed:
+            whole = self.wholes[item.pixels]
+            self.grids.inputs[item.measure.name] = whole.images
+            of_pair = partial(_of_pair, item.measure, whole)
+            self.grids.fill(item.measure.name, of_pair, None if self.group is None else set(self.group))
+        for treatment in self.treatments:
+            mine = [p.measure for p in self.streamed if p.pixels == treatment]
+            parts = [m for m in self.parts[treatment] if m.images]
+            _read_intervals(mine, parts, self.grids, self.group)
+
+    def _mine(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        return values if self.group is None else {name: values[name] for name in self.group}
+
+    def _choose(self, a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+        """All pairs if their moments fit; else layers of one name, in groups that fit."""
+        widths = [sum(v.shape[1] for v in side.values()) for side in (a, b)]
+        needed = 8 * widths[0] * widths[1] * len(self.treatments)
+        if needed <= self.memory:
+            return
+        what = f"moments of {widths[0]} with {widths[1]} channels need {needed / 2**30:.1f} GB"
+        do = "choose fewer layers with `at`, or raise `memory`"
+        costs = [8 * len(self.treatments) * _triple(a[name], b[name]) for name in a if name in b]
+        if list(a) != list(b) or max(costs) > self.memory:
+            raise InputError(what, do=do)
+        groups: list[list[str]] = []
+        held = self.memory
+        for name, cost in zip(a, costs, strict=True):
+            if held + cost > self.memory:
+                groups.append([])
+                held = 0
+            groups[-1].append(name)
+            held += cost
+        self.group, *self.later = groups
+        self.grids.notes.append(f"only layers of one name are compared: {what}; for all pairs {do}")
+
+    def _start(self, a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+        matched = self.group is not None
+        self.wholes = {t: _moments(t, self.streamed, matched=matched) for t in self.treatments}
+        self.parts = {
+            t: [_moments(t, self.streamed, matched=True) for _ in range(PARTS)] for t in self.treatments
+        }
+        pairs = [name for name in self._mine(a) if name in b]
+        needed = 8 * PARTS * len(self.treatments) * sum(_triple(a[name], b[name]) for name in pairs)
+        if self.intervals and needed > self.memory:
+            self.intervals = False
+            self.grids.notes.append(
+                "no intervals: moments of parts of the data would need more than `memory`"
+            )
+
+
+def _triple(x: Tensor, y: Tensor) -> int:
+    """Entries of the moments of two layers: x with y, and each with itself."""
+    return x.shape[1] * y.shape[1] + x.shape[1] ** 2 + y.shape[1] ** 2
+
+
+def _of_pair(measure: Measure, whole: StreamedMoments, p: str, q: str) -> float:
+    return measure.of_moments(whole.pair(p, q))
 
 
 def _update_parts(
@@ -296,22 +399,6 @@ def _update_parts(
         part.update({n: v[where] for n, v in a.items()}, {n: v[where] for n, v in b.items()})
 
 
-def _check_memory(a: dict[str, Tensor], b: dict[str, Tensor], copies: int, memory: int) -> None:
-    widths = [sum(v.shape[1] for v in side.values()) for side in (a, b)]
-    needed = 8 * widths[0] * widths[1] * copies
-    if needed > memory:
-        raise InputError(
-            f"moments of {widths[0]} with {widths[1]} channels need {needed / 2**30:.1f} GB",
-            do="choose fewer layers with `at`, or raise `memory`",
-        )
-
-
-def _interval_memory(a: dict[str, Tensor], b: dict[str, Tensor], copies: int) -> int:
-    """Bytes of the moments of matched layers, x with y and each with itself, for all parts of the data."""
-    pairs = [(a[name].shape[1], b[name].shape[1]) for name in a if name in b]
-    return 8 * PARTS * copies * sum(x * y + x * x + y * y for x, y in pairs)
-
-
 def _moments(treatment: Pixels, streamed: list[_Planned], *, matched: bool = False) -> StreamedMoments:
     mine = [p for p in streamed if p.pixels == treatment]
     return StreamedMoments(
@@ -322,14 +409,9 @@ def _moments(treatment: Pixels, streamed: list[_Planned], *, matched: bool = Fal
     )
 
 
-def _read(item: _Planned, whole: StreamedMoments, grids: _Grids) -> None:
-    """Values of one measure from the whole."""
-    name = item.measure.name
-    grids.inputs[name] = whole.images
-    grids.fill(name, lambda p, q: item.measure.of_moments(whole.pair(p, q)))
-
-
-def _read_intervals(measures: list[Measure], parts: list[StreamedMoments], grids: _Grids) -> None:
+def _read_intervals(
+    measures: list[Measure], parts: list[StreamedMoments], grids: _Grids, group: Sequence[str] | None
+) -> None:
     """Intervals of matched layers from random halves of the parts, which all measures share."""
     if grids.layers[0] != grids.layers[1] or len(parts) < 8:
         return
@@ -338,6 +420,8 @@ def _read_intervals(measures: list[Measure], parts: list[StreamedMoments], grids
     for measure in measures:
         grids.intervals.setdefault(measure.name, {})
     for i, layer in enumerate(grids.layers[0]):
+        if group is not None and layer not in group:
+            continue
         values = {m.name: float(grids.values[m.name][i, i]) for m in measures}
         defined = [m for m in measures if not np.isnan(values[m.name])]
         if not defined:

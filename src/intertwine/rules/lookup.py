@@ -46,7 +46,7 @@ def gather(ctx: Context, x: Value, dim: int, index: Value, **_: Any) -> Value:
 
 @rule(
     "scatter.src", "scatter.value", "scatter_add.default", "scatter.reduce", "scatter.value_reduce",
-    "scatter_reduce.two", points=2,
+    "scatter_reduce.two", points=2, writes=True,
 )  # fmt: skip
 def scatter(
     ctx: Context, x: Value, dim: int, index: Value, source: Any = None, *args: Any, **kwargs: Any
@@ -73,7 +73,7 @@ def scatter(
     return ctx.labelled(_with_sizes(out, {d: shape[d] for d in held}), dim)
 
 
-@rule("index_add.default", "index_copy.default")
+@rule("index_add.default", "index_copy.default", writes=True)
 def index_add(ctx: Context, x: Value, dim: int, index: Value, source: Value, **_: Any) -> Value:
     """x with slices of another tensor added or put in: both are scaled alike."""
     ctx.fix(index, "used as an index")
@@ -86,7 +86,7 @@ def index_add(ctx: Context, x: Value, dim: int, index: Value, source: Value, **_
     return _with_sizes(ctx.expand(out, (*shape[:dim], 1, *shape[dim + 1 :])), {dim: shape[dim]})
 
 
-@rule("masked_scatter.default")
+@rule("masked_scatter.default", writes=True)
 def masked_scatter(ctx: Context, x: Value, mask: Value, source: Value) -> Value:
     """Rows of another tensor, in order, where a mask says so for all channels at once: both scaled alike."""
     last = mask.dims[-1] if mask.dims else ()
@@ -101,7 +101,7 @@ def masked_scatter(ctx: Context, x: Value, mask: Value, source: Value) -> Value:
     return _with_sizes(out, dict(enumerate(ctx.shape[:-1])))
 
 
-@rule("index_put.default")
+@rule("index_put.default", writes=True)
 def index_put(
     ctx: Context, x: Value, indices: list[Value | None], values: Value, accumulate: bool = False
 ) -> Value:

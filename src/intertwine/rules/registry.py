@@ -43,6 +43,7 @@ class Rule:
     looks_up    it takes rows of its first operand, a table, by an index
     picks       it takes slices of its first operand by an index
     fills       it puts other entries beside those of its operand
+    writes      it replaces a part of its first operand
     points      of its arguments, the index that says which channels it takes or fills: if it names them, they
                 may move
     sizes_only  it reads the size of its operand, not its entries
@@ -78,6 +79,7 @@ class Rule:
     looks_up: bool = False
     picks: bool = False
     fills: bool = False
+    writes: bool = False
     points: int | None = None
     sizes_only: bool = False
     ranks: bool = False

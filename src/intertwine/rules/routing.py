@@ -253,7 +253,7 @@ def rows_first(node: fx.Node, rows: Sequence[fx.Node], lead: int) -> bool:
         own = {t[:lead] for t, n in zip(terms, args[1], strict=True) if n in rows}  # type: ignore[arg-type]
         return own == {out[:lead]} and "." not in out[:lead]
     tensors = [v for v in tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor)]
-    alike = all(_shape(n)[:lead] == tuple(v.shape[:lead]) for v in tensors for n in rows)
+    alike = all(_shape(n)[:lead] == _sizes(v)[:lead] for v in tensors for n in rows)
     ranks = {_rank(n) for n in rows}
     if facts(node).family == "pointwise" or op in PRODUCTS:  # with others that have more dimensions in front
         return alike and ranks == {v.dim() for v in tensors}
@@ -270,8 +270,13 @@ def _nodes(tree: Any) -> list[fx.Node]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, fx.Node)]
 
 
-def _shape(node: Any) -> tuple[int, ...]:
-    return tuple(getattr(node.meta.get("val"), "shape", ())) if isinstance(node, fx.Node) else ()
+def _sizes(value: Any) -> tuple[Any, ...]:
+    """The shape of a tensor; a size that depends on the data is its expression, which equals no number."""
+    return tuple(size if isinstance(size, int) else size.node.expr for size in getattr(value, "shape", ()))
+
+
+def _shape(node: Any) -> tuple[Any, ...]:
+    return _sizes(node.meta.get("val")) if isinstance(node, fx.Node) else ()
 
 
 def _rank(node: Any) -> int:

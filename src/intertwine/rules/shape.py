@@ -205,11 +205,13 @@ def zeros(ctx: Context, *args: Any, **kwargs: Any) -> Value:
 
 @rule(
     "ones_like.default", "ones.default", "new_ones.default", "full_like.default", "full.default",
-    "new_full.default", "scalar_tensor.default", "fill.Scalar", sizes_only=True,
+    "new_full.default", "scalar_tensor.default", "fill.Scalar", "new_empty.default", "empty_like.default",
+    "empty.memory_format", sizes_only=True,
 )  # fmt: skip
 @rule("fill.Tensor")
 def filled(ctx: Context, *args: Any, **kwargs: Any) -> Value:
-    """Equal entries: they fit any permutation but no scale."""
+    """Equal entries: they fit any permutation but no scale. (Memory with nothing in it yet, too: who reads it
+    before it is filled computes nothing that has a symmetry to lose.)"""
     return constant(ctx.shape)
 
 
@@ -288,7 +290,7 @@ def triangle(ctx: Context, x: Value, *args: Any) -> Value:
     return ctx.fix(x, "a triangle is cut out", [rank - 2, rank - 1])
 
 
-@rule("slice_scatter.default")
+@rule("slice_scatter.default", writes=True)
 def slice_scatter(
     ctx: Context,
     x: Value,
@@ -310,7 +312,7 @@ def slice_scatter(
     return ctx.take(ctx.concat(pieces, dim), dim, order)
 
 
-@rule("select_scatter.default")
+@rule("select_scatter.default", writes=True)
 def select_scatter(ctx: Context, x: Value, source: Value, dim: int, index: int) -> Value:
     """x with one slice replaced."""
     dim %= len(x.dims)

@@ -60,12 +60,26 @@ def depends_on_input(traced: Traced, entries: bool = False) -> set[fx.Node]:
     return moving
 
 
+def _half_written(traced: Traced) -> set[fx.Node]:
+    """What is made of a size alone and filled part by part, up to its last part: it may hold anything."""
+    found: set[fx.Node] = set()
+    for node in traced.graph.nodes:
+        begun = facts(node).sizes_only or (_writes(node) and node.args[0] in found)
+        if begun and any(_writes(user) and user.args[0] is node for user in node.users):
+            found.add(node)
+    return found
+
+
+def _writes(node: fx.Node) -> bool:
+    return facts(node).writes and bool(node.args)
+
+
 def name_nodes(traced: Traced, batch: int) -> dict[str, fx.Node]:
     """Name -> node, in the graph's order, for every floating value that depends on the input.
 
     Values with a row for each input are named first, so that a window's name never takes one of theirs.
     """
-    moving = depends_on_input(traced, entries=True)
+    moving = depends_on_input(traced, entries=True) - _half_written(traced)
     nodes = [n for n in traced.graph.nodes if n in moving and _is_value(n)]
     paths = {n: "" if where(n) == "(top)" else where(n).split("@")[0] for n in nodes}
     rows = [n for n in nodes if len(shape_of(n)) > 1 and shape_of(n)[0] == batch]
@@ -96,6 +110,7 @@ def _is_value(node: fx.Node) -> bool:
         and isinstance(value, Tensor)
         and value.is_floating_point()
         and value.ndim >= 1
+        and all(isinstance(size, int) for size in value.shape)  # else it depends on the data
     )
 
 
