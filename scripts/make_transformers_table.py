@@ -15,6 +15,7 @@ from marked import DOCS, mark, parser, put, rewrite
 PAGE, MEASURED = DOCS / "merge.md", DOCS / "measured" / "merge_transformers.json"
 WIDE = DOCS / "measured" / "eliminate.json"
 START = mark("make_transformers_table")
+OURS = "all kinds"
 FORMS = {"loss": "{:.4f}", "accuracy": "{:.2%}", "cosine": "{:.3f}", "rank": "{:.3f}"}
 
 
@@ -32,7 +33,7 @@ def table(name: str, whole: dict[str, Any], rows: list[dict[str, Any]]) -> list[
     shares = sorted({r["share"] for r in rows}, reverse=True)
     kinds = " / ".join(kind for kind in FORMS if kind in whole)
     lines = [f"`{name}`, {kinds}: {cell(whole)} whole, {whole['parameters']:,} parameters.", ""]
-    lines += [f"| | {' | '.join(f'{s:.1%}'.replace('.0%', '%') for s in shares)} | CPU s |"]
+    lines += [f"| | {' | '.join(percent(s) for s in shares)} | CPU s |"]
     lines += ["|---" * (len(shares) + 2) + "|"]
     for method in dict.fromkeys(r["method"] for r in rows):
         own = {r["share"]: r for r in rows if r["method"] == method}
@@ -40,27 +41,50 @@ def table(name: str, whole: dict[str, Any], rows: list[dict[str, Any]]) -> list[
         cells = [cell(own.get(s)) for s in shares]
         if set(cells) != {"cannot"}:
             lines.append(f"| {method} | {' | '.join(cells)} | {seconds:.0f} |")
-    return [*lines, "", *differences(name, rows, shares)]
+    return [*lines, "", *against_ours(name, rows, shares), *against_whole(name, rows, shares)]
 
 
-def differences(name: str, rows: list[dict[str, Any]], shares: list[float]) -> list[str]:
+def against_ours(name: str, rows: list[dict[str, Any]], shares: list[float]) -> list[str]:
+    """How much more others lose than all kinds do on the same inputs, and how often that is chance."""
+    known = {(r["method"], r["share"]): r["behind"] for r in rows if "behind" in r}
+    others = {key: found for key, found in known.items() if not key[0].startswith(OURS)}
+    if not others:
+        return []
+    ahead = [f"{m} at {percent(s)}" for (m, s), (more, half) in others.items() if more < -half]
+    chance = [f"{m} at {percent(s)}" for (m, s), (more, half) in others.items() if abs(more) <= half]
+    better = len(others) - len(ahead) - len(chance)
+    counted = f"Of {len(others)} others all kinds are better than {better}"
+    counted += f", as good as {len(chance)} ({', '.join(chance)})" if chance else ""
+    counted += f", worse than {len(ahead)} ({', '.join(ahead)})" if ahead else ""
+    what = f"`{name}`, what is lost more than with all kinds on the same inputs, ± 95 %. {counted}."
+    texts = {key: f"{more:+.5f} ± {half:.5f}" for key, (more, half) in known.items()}
+    return [what, "", *grid(texts, shares), ""]
+
+
+def against_whole(name: str, rows: list[dict[str, Any]], shares: list[float]) -> list[str]:
     """How far losses are from the whole model's on the same windows, held out and seen in training."""
     known = {(r["method"], r["share"]): r["off"] for r in rows if "off" in r}
     if not known:
         return []
+    texts = {
+        key: " / ".join(f"{off:+.5f} ± {half:.5f}" for off, half in (found["held"], found["seen"]))
+        for key, found in known.items()
+    }
+    what = f"`{name}`, loss less that of the whole model on the same windows, ± 95 %: held out / trained on."
+    return [what, "", *grid(texts, shares), ""]
 
-    def text(key: tuple[str, float]) -> str:
-        found = [known[key][text] for text in ("held", "seen")] if key in known else []
-        return " / ".join(f"{off:+.5f} ± {half:.5f}" for off, half in found)
 
-    lines = [
-        f"`{name}`, loss less that of the whole model on the same windows, ± 95 %: held out / trained on.",
-        "",
-    ]
-    lines += [f"| | {' | '.join(f'{s:.0%}' for s in shares)} |", "|---" * (len(shares) + 1) + "|"]
-    for method in dict.fromkeys(method for method, _ in known):
-        lines.append(f"| {method} | {' | '.join(text((method, s)) for s in shares)} |")
-    return [*lines, ""]
+def grid(texts: dict[tuple[str, float], str], shares: list[float]) -> list[str]:
+    """A line a method, a column a share."""
+    methods = dict.fromkeys(method for method, _ in texts)
+    lines = (f"| {m} | {' | '.join(texts.get((m, s), '') for s in shares)} |" for m in methods)
+    head = f"| | {' | '.join(percent(s) for s in shares)} |"
+    return [head, "|---" * (len(shares) + 1) + "|", *lines]
+
+
+def percent(share: float) -> str:
+    """Without a zero behind the point."""
+    return f"{share:.1%}".replace(".0%", "%")
 
 
 def tables(measured: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import intertwine
 from intertwine.cli import main
 from intertwine.data import Dataset
 from intertwine.errors import InputError
-from intertwine.training import Finetune, Splits
+from intertwine.training import Finetune, Splits, load_splits
 
 pytest.importorskip("lightning_fabric")
 
@@ -51,6 +52,24 @@ def test_a_smaller_model_is_trained(net: nn.Module, tmp_path: Path) -> None:
     plain = intertwine.merge(net, torch.zeros(2, 4), **call)
     assert plain.evaluation_cut is None
     assert "accuracy_cut" not in plain.to_dict()
+
+
+def test_a_smaller_model_of_text_is_trained(tmp_path: Path) -> None:
+    """Every position counts, and the last tenth of the text is held out."""
+    text = "".join("abcd"[k % 4] for k in range(4000)) + "dcba" * 100
+    (tmp_path / "a.txt").write_text(text)
+    splits = load_splits(f"text:{tmp_path / 'a.txt'}", context=16)
+    assert len(splits.train) == 3960 // 16 - (3960 % 16 == 0) and len(splits.test) == 440 // 16
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Embedding(4, 6), nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
+    how = Finetune(splits, epochs=4, out=tmp_path / "run", learning_rate=0.1, batch=16, threads=1)
+    small = intertwine.merge(
+        net, splits.train.head(2), target_params=0.6, data=splits.train, method="magnitude", finetune=how
+    )
+    assert small.evaluation_cut is not None and small.evaluation_after is not None
+    assert small.evaluation_after.accuracy == 1.0 > small.evaluation_cut.accuracy  # the text goes round
+    seen = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert seen[-1]["test_accuracy"] < 0.2 and seen[-1]["accuracy"] <= 1.0  # and its end goes the other way
 
 
 def test_what_cannot_be_trained_is_told(net: nn.Module, tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torch.nn import functional as F
 from intertwine import act, load, trace, zoo
 from intertwine.errors import InputError, Unsupported
 from intertwine.merging import MergePlan, apply_merge, fold, merge, plan_merge
+from intertwine.merging import folding as folding_module
 from intertwine.merging.calibration import random_inputs
 from intertwine.merging.folding import PlainNorm, find_folding
 from intertwine.symmetry import Symmetry
@@ -240,16 +243,39 @@ def test_the_tables_of_the_docs_are_those_that_were_measured() -> None:
     assert script.render(page) == page, "run python scripts/make_transformers_table.py"
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_norms_and_products_of_other_forms_fold(family: str) -> None:
-    """Weights of products transposed and a head tied to the table (GPT-2); norms written op by op (Llama)."""
+# Weights of products transposed and a head tied to the table (GPT-2); norms written op by op (Llama), gains
+# 1 + w and norms behind the attention, which stay (Gemma); norms of queries and keys, which stay (Qwen).
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2", "gemma3_text", "qwen3"])
+def test_norms_and_products_of_other_forms_fold(family: str, dtype: torch.dtype) -> None:
     pytest.importorskip("transformers")
-    source = zoo.resolve(f"hf:{family}?layers=2&hidden=48")
-    folded = fold(source.model, source.example, source.kwargs)
-    assert any(isinstance(module, PlainNorm) for module in folded.modules())
-    with torch.no_grad():
-        whole, again = (m(*source.example, **source.kwargs)["logits"] for m in (source.model.eval(), folded))
-    torch.testing.assert_close(again, whole, rtol=1e-4, atol=1e-5)
+    source = zoo.resolve(f"hf:{family}?layers=1")
+    model = source.model.eval().requires_grad_(False)
+    draw = torch.Generator().manual_seed(0)
+    for p in model.parameters():  # norms begin with ones
+        p.add_(0.2 * torch.randn(p.shape, generator=draw))
+    folding, folded = find_folding(model.to(dtype), source.example, source.kwargs)
+    assert folding.norms and all(isinstance(folded.get_submodule(path), PlainNorm) for path in folding.norms)
+    whole, again = (m(*source.example, **source.kwargs)["logits"].double() for m in (model, folded))
+    assert float((again - whole).abs().max() / whole.abs().max()) < 16 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize(("off", "refused"), [(0.0, False), (1e-8, True)])
+def test_a_folding_that_is_slightly_wrong_is_refused(
+    off: float, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Far below what the norms of Llama round to, and below the rounding of its weights."""
+    pytest.importorskip("transformers")
+    source = zoo.resolve("hf:llama?layers=1")
+    right = folding_module._folded_state
+
+    def wrong(*args: Any) -> dict[str, Tensor]:
+        state = right(*args)
+        return state | {"lm_head.weight": (1 + off) * state["lm_head.weight"]}
+
+    monkeypatch.setattr(folding_module, "_folded_state", wrong)
+    with pytest.raises(Unsupported, match=r"is off by 1\.0e-08") if refused else nullcontext():
+        fold(source.model, source.example, source.kwargs)
 
 
 def test_a_stream_that_is_normed_after_its_sums_is_left_with_a_reason() -> None:

@@ -11,6 +11,7 @@ import torch
 
 from intertwine import trace, verify
 from intertwine.errors import MissingExtra, NotFound, Unsupported
+from intertwine.merging import fold
 from intertwine.vision_shim import import_transformers
 from intertwine.zoo import example_calls
 from intertwine.zoo.diffusion import build_diffusers, names
@@ -137,6 +138,17 @@ def test_keep_predictions_leaves_other_outputs_alone() -> None:
     assert keep_predictions(torch.nn.Identity(), (), hidden) is hidden
     both = {"logits": x, "pred_boxes": None, **hidden}
     assert keep_predictions(torch.nn.Identity(), (), both) == {"logits": x}
+
+
+@needs_transformers
+def test_a_folded_model_of_ours_still_writes() -> None:
+    """`generate` reads what a model gives by attributes, in a dictionary of transformers' own."""
+    model, example, kwargs = build_hf("t5?layers=1")
+    tokens = torch.arange(3, 9)[None]
+    written = [
+        m.generate(tokens, max_new_tokens=4, min_new_tokens=4) for m in (model, fold(model, example, kwargs))
+    ]
+    assert written[0].shape == (1, 5) and torch.equal(*written)
 
 
 @needs_transformers

@@ -47,9 +47,9 @@ def run(args: argparse.Namespace) -> int:
     call = (source.example, source.kwargs)
     args.ratio = dict(args.ratio)
     options = {name: getattr(args, name) for name in (*_OPTIONS, *registered()["parameters"])}
-    options |= {"kwargs": source.kwargs, "data": load_dataset(args) if args.data is not None else None}
+    options |= {"kwargs": source.kwargs, "data": None if args.data is None else _measured(args, train)}
     if args.repair == "data" or (args.method in _MEASURES and args.data is not None and not args.paper):
-        options["train_data"] = load_train_split(args)
+        options["train_data"] = load_train_split(args) if train is None else train.data.train
     with bar() as progress:
         if args.betas is not None:
             curve = merge_betas(source.model, source.example, args.betas or PAPER_BETAS,
@@ -80,6 +80,13 @@ def run(args: argparse.Namespace) -> int:
         if args.page:
             say(f"wrote {args.page}")
     return 0
+
+
+def _measured(args: argparse.Namespace, train: Any) -> Any:
+    """The data of --data that nothing is trained on."""
+    if train is None:
+        return load_dataset(args)
+    return train.data.test if args.limit is None else train.data.test.take(args.limit)
 
 
 def _assert_sensible(args: argparse.Namespace) -> None:

@@ -2,17 +2,21 @@
 
     norm(x) = (c + w) x / rms(x),      embedding(i) = c E_i
 
-Both are read off what the module gives, never off its class. The gain of Llama's norms is w, of Gemma's
-1 + w.
+Both are read off what the module gives in float64, never off its class. The gain of Llama's norms is w, of
+Gemma's 1 + w.
 """
 
 from __future__ import annotations
 
+import copy
 from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from intertwine.graph.eager import run_module
+from intertwine.graph.example import Example
 
 
 @torch.no_grad()
@@ -34,16 +38,15 @@ def as_rms_norm(module: Any) -> tuple[nn.RMSNorm, float] | None:
         return None
     if not isinstance(eps, float) or [name for name, _ in module.named_parameters()] != ["weight"]:
         return None
-    norm = nn.RMSNorm(len(weight), eps).to(weight).requires_grad_(weight.requires_grad)
     x = torch.randn(3, 2, len(weight), generator=torch.Generator().manual_seed(0)).to(weight)
     with suppress(Exception):  # whatever a forward raises on what it does not take
-        out, bare = module(x), norm(x)
-        if not isinstance(out, Tensor) or out.shape != bare.shape:
-            return None
+        bare = nn.functional.rms_norm(x.double(), x.shape[-1:], None, eps)
+        (out,) = run_module(copy.deepcopy(module).double(), Example.of(x)).outputs
         gain = (out * bare).sum((0, 1)) / (bare * bare).sum((0, 1))
         constant = float((gain - weight).median().round())
+        norm = nn.RMSNorm(len(weight), eps).to(weight).requires_grad_(weight.requires_grad)
         norm.weight.copy_(weight + constant)
-        if torch.allclose(out, norm(x), rtol=1e-4, atol=1e-5):
+        if out.shape == x.shape and torch.allclose(out, bare * (weight.double() + constant), 1e-10, 1e-12):
             return norm, constant
     return None
 
@@ -60,13 +63,11 @@ def row_factor(module: Any) -> float | None:
     if type(module) is nn.Embedding:
         return 1.0
     ids = torch.arange(min(64, module.num_embeddings), device=module.weight.device)
-    rows = module.weight[ids]
     with suppress(Exception):  # a forward of its own may take something else
-        out = module(ids)
-        fine = [x.to(torch.float64) for x in (out, rows)]
-        factor = (fine[0] * fine[1]).sum() / fine[1].square().sum()
-        factor = factor.to(rows.dtype)  # it is a number of the model, and those are no finer
-        if torch.allclose(out, factor * rows, rtol=4 * torch.finfo(rows.dtype).eps, atol=0.0):
+        (out,) = run_module(copy.deepcopy(module).double(), Example.of(ids)).outputs
+        rows = module.weight[ids].double()
+        factor = (out * rows).sum() / rows.square().sum()
+        if torch.allclose(out, factor * rows, rtol=1e-10, atol=0.0):
             return float(factor)
     return None
 

@@ -194,5 +194,7 @@ def finetuning(args: argparse.Namespace) -> Any:
 
     known = getattr(args, "prepare", None)
     normalize = args.normalize or (known.normalize if known is not None else None) or "none"
-    splits = load_splits(args.data, normalize=normalize, limit=args.limit, size=args.size)
-    return Finetune(splits, args.finetune, f"{args.out}.run", seed=args.seed)
+    text = {"context": args.context, "tokenizer": args.tokenizer, "prepare": known}
+    splits = load_splits(args.data, normalize=normalize, limit=args.limit, size=args.size, **text)
+    batch = min(Finetune.batch, splits.train.batch)
+    return Finetune(splits, args.finetune, f"{args.out}.run", batch=batch, seed=args.seed)

@@ -1,8 +1,8 @@
 """A training split and a test split from one DATA string, and batches of them made by a single gather.
 
 digits, npz:FILE, imagefolder:DIR, torchvision:NAME:ROOT and fashion-mnist[:DIR] know both splits;
-cifar10[:DIR] and parquet:DIR are folders with train.parquet and test.parquet; everything else needs a second
-DATA string for the test split.
+cifar10[:DIR] and parquet:DIR are folders with train.parquet and test.parquet; of text:FILE the last tenth is
+held out; everything else needs a second DATA string for the test split.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,23 +43,26 @@ class Splits:
 
 def load_splits(
     spec: str, *, test: str | None = None, normalize: str = "none", limit: int | None = None,
-    size: int | None = None, memory: float | None = None,
+    size: int | None = None, memory: float | None = None, **text: Any,
 ) -> Splits:  # fmt: skip
     """Both splits of a DATA string; `test` names the second one where the first does not hold it.
 
-    Images that would take more than `memory` bytes (half of the machine's) are read from their files.
+    Images that would take more than `memory` bytes (half of the machine's) are read from their files. text:
+    context, tokenizer and prepare of `load_data`.
 
     >>> splits = load_splits("digits")
     >>> len(splits.train), len(splits.test)
     (1297, 500)
     """
     first, second = _specs(spec, test)
-    train = load_data(first, normalize=normalize, limit=limit, size=size, split="train", memory=memory)
-    held_out = load_data(second, normalize=normalize, size=size, split="test", memory=memory)
+    train = load_data(
+        first, normalize=normalize, limit=limit, size=size, split="train", memory=memory, **text
+    )
+    held_out = load_data(second, normalize=normalize, size=size, split="test", memory=memory, **text)
     if test is None and first == second and torch.equal(train.labels, held_out.labels[: len(train)]):
         few = torch.arange(0, len(train), max(1, len(train) // 100))
         if train.shape == held_out.shape and torch.equal(train.rows(few), held_out.rows(few)):
-            raise DataError(f"{spec} has no test split", do="give test data, and this as --train-data")
+            raise DataError(f"{spec} has no test split", do="give data with both splits")
     if train.shape != held_out.shape:
         raise DataError(f"training images are {train.shape}, test images {held_out.shape}")
     return Splits(spec, train, held_out)
@@ -76,6 +80,8 @@ def _specs(spec: str, test: str | None) -> tuple[str, str]:
             f"{spec} is one file, and training needs a test split too",
             do="give --train-data too, or parquet:DIR with train.parquet and test.parquet in it",
         )
+    if kind == "text" and test is None and not rest.endswith("]"):
+        return f"{spec}[:90%]", f"{spec}[90%:]"
     return spec, test or spec
 
 

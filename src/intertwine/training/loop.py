@@ -31,7 +31,7 @@ from intertwine.plain import to_plain
 from intertwine.results import Result, Table
 from intertwine.training.data import Splits, batches_of, shrink
 from intertwine.training.journal import Journal, Listener
-from intertwine.training.objective import assert_fits, measure, objective_of
+from intertwine.training.objective import assert_fits, measure, objective_of, targets_in
 from intertwine.training.processes import together
 from intertwine.training.recipe import Recipe
 from intertwine.training.schedule import make_optimizer, scale_at, set_learning_rate
@@ -127,10 +127,11 @@ class _Loop:
         if recipe.channels_last and self.channels_may_lie_last:
             self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = make_optimizer(self.net, recipe.optimizer)
-        self.gather = batches_of(data.train, recipe.augment)
+        self.gather, self.labels = batches_of(data.train, recipe.augment), data.train.labels
+        tokens = self.labels.dim() == 2
         self.steps = math.ceil(len(data.train) / recipe.batch)
         example = data.train.head(2).to(fabric.device)
-        self.scales = find_scales(self.net, example, recipe)
+        self.scales = find_scales(self.net, example, recipe, tokens=tokens)
         self.listener: Listener | None = None
         self.save_seconds = SAVE_SECONDS
         assert_fits(self.net.eval(), (data.train, data.test), recipe, example)
@@ -196,11 +197,11 @@ class _Loop:
         mine = self._chosen(order, counters.step)
         images = self.gather.batch(mine, source, at / recipe.epochs).to(self.fabric.device)
         self.gather.expect(self._chosen(order, counters.step + 1))
-        labels = self.data.train.labels[mine].to(self.fabric.device)
+        labels = self.labels[mine].to(self.fabric.device)
         images = shrink(images, self.scales[scale_at(recipe.resolution, at / recipe.epochs)])
         if not self.channels_may_lie_last:
             images = images.clone(memory_format=torch.contiguous_format)  # one channel lies both ways
-        output = scores(self.wrapped, images)
+        output = scores(self.wrapped, images, tokens=labels.dim() == 2)
         loss = self.objective.value(output, labels)
         self.stepper.zero_grad()
         self.fabric.backward(loss)
@@ -208,9 +209,10 @@ class _Loop:
         value = _finite(
             float(loss.detach()), f"the loss in epoch {counters.epoch + 1}, step {counters.step + 1}"
         )
-        counters.loss += value * len(mine)
+        asked = targets_in(labels)
+        counters.loss += value * asked
         counters.correct += int(self.objective.correct(output.detach(), labels))
-        counters.seen += len(mine)
+        counters.seen += asked
         counters.step += 1
         return rate
 
@@ -293,7 +295,9 @@ def weights_digest(model: nn.Module) -> str:
     return total.hexdigest()[:16]
 
 
-def find_scales(model: nn.Module, example: Tensor, recipe: Recipe) -> dict[float, float]:
+def find_scales(
+    model: nn.Module, example: Tensor, recipe: Recipe, *, tokens: bool = False
+) -> dict[float, float]:
     """For each image scale of the recipe, the smallest one not below it that the model can take."""
     wanted = sorted({1.0, *(step.scale for step in recipe.resolution)})
     model.eval()
@@ -301,7 +305,7 @@ def find_scales(model: nn.Module, example: Tensor, recipe: Recipe) -> dict[float
     with torch.no_grad():
         for scale in wanted:
             try:
-                scores(model, shrink(example, scale))
+                scores(model, shrink(example, scale), tokens=tokens)
                 working.append(scale)
             except ModelError:
                 if scale == 1:

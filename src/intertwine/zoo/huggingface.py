@@ -172,7 +172,8 @@ def keep_predictions(module: nn.Module, args: Any, output: Any) -> Any:
     """
     if not isinstance(output, dict):
         return output
-    return {name: output[name] for name in _PREDICTIONS if output.get(name) is not None} or output
+    kept = {name: output[name] for name in _PREDICTIONS if output.get(name) is not None}
+    return type(output)(**kept) if kept else output  # `generate` reads attributes
 
 
 def experts_in_batches(model: nn.Module) -> None:
