@@ -32,6 +32,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("inspect", "zoo:mlp", "--json"), ("inspect", "zoo:mlp", "-o", "page.html"), ("zoo", "list"),
     ("merge", "zoo:mlp", "--target-params", "0.8", "-o", "small"), ("doctor", "--json"), ("merge", "--help"),
     ("merge", "--nope"), ("completion", "bash"), ("activations", "relu"),
+    ("merge", "zoo:mlp", "--target-params", "0.8", "--export", "torch", "-o", "small"),
 )  # fmt: skip
 
 

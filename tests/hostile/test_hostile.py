@@ -19,7 +19,7 @@ from hostile_payloads import Table as Payloads
 from hostile_payloads import run_payloads
 from hostile_run import Outcome, run_command, run_forked, warm
 from hostile_surroundings import SURROUNDINGS
-from hostile_table import FINE, Table
+from hostile_table import FINE, REFUSED, Table
 
 import intertwine
 from intertwine.cli.parser import build_parser, commands
@@ -78,6 +78,14 @@ def test_odd_surroundings_end_with_a_message() -> None:
         if (trouble := run_command(lines[number % len(lines)], before=change).wrong(FINE))
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_full_disk_ends_an_export_with_a_message(table: Table) -> None:
+    """The writer of torch ends the process."""
+    list(table.cases())  # makes the files
+    line = ("merge", f"{table.folder}/net.py:good", "--beta", "0.1", "--export", "torch", "-o", "small")
+    for name in ("a full disk", "an almost full disk"):
+        assert not run_command(line, before=SURROUNDINGS[name]).wrong(REFUSED)
 
 
 @pytest.mark.parametrize("name", READERS)

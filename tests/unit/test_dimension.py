@@ -9,16 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csc_array
 from torch import Tensor, nn
 
 import intertwine
 from intertwine import Dimension, dimension, trace
 from intertwine.cli import main
 from intertwine.errors import InputError
+from intertwine.graph.example import Example
 from intertwine.ir.value import Value
 from intertwine.rules import RULES
 from intertwine.tangent.coordinates import coordinates_of
-from intertwine.tangent.generators import tangents
+from intertwine.tangent.generators import moving_only, tangents
+from intertwine.tangent.jacobian import Jacobian
 from intertwine.tangent.spaces import find_rank, inside, null_space, scaled, span
 
 
@@ -286,6 +289,30 @@ def test_a_large_model_is_looked_at_axis_by_axis() -> None:
     assert found.scope == "0" and found.channels == 8 and found.verdict == "complete"
     # all weights but the last bias, which lies on no hidden axis
     assert (found.parameters, found.orbit, found.rank) == (48, 8, 40)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_generators_that_move_nothing_else_are_those_of_the_dense_null_space(seed: int) -> None:
+    # Rows that one column has alone, rows that several share, dependent columns, columns that cancel.
+    rng = np.random.default_rng(seed)
+    dense = rng.normal(size=(60, 12)) * (rng.random((60, 12)) < 0.15)
+    dense[:, 11] = dense[:, 0] - dense[:, 1]
+    dense[20:, 2] = dense[20:, 3]
+    sizes, chosen = np.exp(rng.normal(size=60)), np.arange(20)
+    outside = np.linalg.svd(dense[20:] / sizes[20:, None])
+    combined = (dense / sizes[:, None])[:20] @ outside[2][(outside[1] > 1e-10).sum() :].T
+    expected, found = span(combined), moving_only(chosen, csc_array(dense), sizes)
+    assert expected.shape == found.shape and found.shape[1] > 0
+    assert np.abs(found - expected @ (expected.T @ found)).max() < 1e-10
+
+
+def test_some_coordinates_have_the_columns_of_the_whole_jacobian() -> None:
+    net = mlp(nn.Tanh())
+    symmetry = trace(net, X)
+    theta, example = coordinates_of(net, symmetry), Example.of(X)
+    chosen = np.array([1, 5, 23, 24, 31, 33, 49])
+    whole, some = (Jacobian(symmetry.traced, net, theta, c).rows(example) for c in (None, chosen))
+    assert some.shape[1] == len(chosen) and np.array_equal(whole[:, chosen], some)
 
 
 def test_data_that_ends_too_early_is_no_verdict() -> None:

@@ -275,6 +275,16 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     assert names(tmp_path) == [".lock.count"] and (tmp_path / ".lock.count").read_text() == "1"
 
 
+def test_a_lock_that_cannot_be_signed_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(InputError, match="No space left"), locked(tmp_path / ".lock", "works"):
+        pass
+    assert names(tmp_path) == []
+
+
 def test_no_two_threads_hold_a_lock(tmp_path: Path) -> None:
     inside, most, turns = 0, 0, 0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 import intertwine
 from intertwine import Symmetry, trace
@@ -389,3 +389,14 @@ def test_limits_hold() -> None:
         planner(ignore=("nothing.*",))
     with pytest.raises(InputError, match="ratio"):
         Limits(ratios={"mlp": 1.0})
+
+
+def test_a_full_disk_is_said_to_be_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    source = resolve("hf:gpt2")
+    monkeypatch.setattr(type(source.model), "save_pretrained", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        save_model(source.model, source, tmp_path / "small")
+    assert not list(tmp_path.iterdir())

@@ -264,3 +264,8 @@ def test_every_output_of_every_verb_is_known():
     walk(build_parser())
     assert OUTPUTS.keys() <= found
     assert all(kind_of(verb, name) is not None for verb, name in found), found
+
+
+def test_a_name_that_is_too_long_is_no_folder() -> None:
+    with pytest.raises(WeightsError):
+        intertwine.load("x" * 5000)

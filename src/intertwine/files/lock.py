@@ -56,8 +56,7 @@ def _acquire(path: Path, what: str) -> int:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
             if _try_lock(handle) and _is_at(handle, path):
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, str(os.getpid()).encode(), 0)
+                _sign(handle, path)
                 return handle
             owner = os.pread(handle, 32, 0).decode(errors="replace")
         except BaseException:
@@ -68,6 +67,16 @@ def _acquire(path: Path, what: str) -> int:
             logging.getLogger("intertwine").warning("waiting for process %s, which %s", owner or "?", what)
             told = True
         time.sleep(_POLL)
+
+
+def _sign(handle: int, path: Path) -> None:
+    """Write who holds the lock; where that fails (a full disk) no lock is left behind."""
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
+    except OSError:
+        path.unlink()
+        raise
 
 
 def _try_lock(handle: int) -> bool:

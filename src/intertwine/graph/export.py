@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
@@ -136,7 +137,9 @@ def export_program(
     shapes = free_shapes(model, args, kwargs) if free_batch else None
     with torch.no_grad(), _quiet():
         program = torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=shapes, strict=False)
-        torch.export.save(program, path)
+        written = io.BytesIO()  # torch's writer of files ends the process where the disk is full
+        torch.export.save(program, written)
+    path.write_bytes(written.getvalue())
 
 
 def free_shapes(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -143,7 +144,7 @@ def hugging_face_files(folder: str | Path) -> list[str]:
 def read_recipe(folder: str | Path) -> MergedRecipe:
     """The checked recipe of a merged model."""
     path = Path(folder) / RECIPE
-    if not Path(folder).exists():
+    if not os.path.exists(folder):  # unlike Path.exists, of names that are too long too
         finish_exchange(Path(folder).absolute().parent)
     try:
         found = read_json(path)

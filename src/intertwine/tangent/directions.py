@@ -52,7 +52,7 @@ class Search(Matrices):
     def _units(self) -> None:
         """Units whose makers have no effect: dead if their readers have none either, else saturated."""
         added = [self.at.of(n) for n in self.constants]
-        for axis in self.symmetry.axes:
+        for axis in self.axes:
             if not any(m.role == "out" for m in axis.members):
                 continue
             made = self.channels(axis, ("out",))
@@ -75,7 +75,7 @@ class Search(Matrices):
                 self.take("translation", later)
 
     def _statistics(self) -> None:
-        for axis in self.symmetry.axes:
+        for axis in self.axes:
             if any(m.role == "var" for m in axis.members):
                 near = [m.param for m in axis.members if m.role in NORM and m.param in self.at.values]
                 added = [self.at.of(n) for n in (*near, *self.constants)]
@@ -83,7 +83,7 @@ class Search(Matrices):
 
     def _equal(self) -> None:
         """Channels whose readers do the same up to a factor."""
-        for axis in self.symmetry.axes:
+        for axis in self.axes:
             for group in self._alike(axis):
                 whole = self.channels(axis)
                 self.take("equal", [whole[k] for k in group], axis.name)
@@ -119,7 +119,7 @@ class Search(Matrices):
         Such a unit hands a constant that is added to it on to constants elsewhere.
         """
         added = [self.at.of(n) for n in self.constants]
-        for axis in self.symmetry.axes:
+        for axis in self.axes:
             if axis.group.linear or not any(m.role == "out" for m in axis.members):
                 continue
             whole = self.channels(axis)
@@ -142,7 +142,7 @@ class Search(Matrices):
     def _axes(self) -> None:
         """All members of an axis: unknown maps."""
         added = [self.at.of(n) for n in self.constants]
-        for axis in self.symmetry.axes:
+        for axis in self.axes:
             names = dict.fromkeys(m.param for m in axis.members if m.param in self.at.values)
             self.take("axis", [*(self.at.of(name) for name in names), *added], axis.name)
 

@@ -12,12 +12,15 @@ what leaves theta where it is (its stabiliser) does not count.
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import coo_array, csc_array
+from scipy.sparse import coo_array, csc_array, csr_array
 
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry import Symmetry
 from intertwine.symmetry.structure import Linear
 from intertwine.tangent.coordinates import Coordinates
+from intertwine.tangent.spaces import INSIDE, factor, inside, span
+
+CHUNK = 4_096  # rows of the others that are dense at a time
 
 
 class _Columns:
@@ -58,6 +61,46 @@ def tangents(symmetry: Symmetry, at: Coordinates) -> csc_array:
         _matrices(symmetry, at, axis, columns)
     _pairs(symmetry, at, columns)
     return columns.matrix(at.size)
+
+
+def moving_only(chosen: Ids, columns: csc_array, sizes: np.ndarray) -> np.ndarray:
+    """The combinations of some columns that move nothing but the chosen coordinates, each coordinate measured
+    in its size: an orthonormal basis, of the chosen coordinates only.
+
+    The others are as many as the model is large, and all that counts of them is R of their Q R.
+
+    >>> swap = csc_array(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
+    >>> moving_only(np.array([0, 1]), swap, np.ones(4)).shape
+    (2, 1)
+    """
+    columns = columns[:, np.unique(columns[chosen].tocoo().col)].tocsc()
+    columns.data = columns.data / sizes[columns.indices]
+    length = np.sqrt(np.asarray(columns.multiply(columns).sum(axis=0)))
+    columns = (columns[:, length > 0] / length[length > 0]).tocsr()
+    held = np.ones(columns.shape[0], bool)
+    held[chosen] = False
+    kept = _reaching(columns[held])
+    ours, others = columns[chosen][:, kept].toarray(), columns[held][:, kept]
+    others = others[np.diff(others.indptr) > 0]
+    rest = np.zeros((0, ours.shape[1]))
+    for start in range(0, others.shape[0], CHUNK):
+        rest = factor(np.concatenate([rest, others[start : start + CHUNK].toarray()]))
+    basis = span(np.concatenate([ours, rest]), 1e-10)
+    return span(basis @ inside(basis, np.arange(len(basis)) < len(ours)))[: len(ours)]
+
+
+def _reaching(others: csr_array) -> Ids:
+    """Columns (of length 1) that a combination that is 0 in these rows may have: none with a row alone."""
+    kept = np.arange(others.shape[1])
+    while True:
+        left = others[:, kept]
+        left.eliminate_zeros()
+        alone = np.flatnonzero(np.diff(left.indptr) == 1)
+        first = left.indptr[alone]
+        gone = np.unique(left.indices[first[np.abs(left.data[first]) > 10 * INSIDE]])
+        if not len(gone):
+            return kept
+        kept = np.delete(kept, gone)
 
 
 def _scalings(symmetry: Symmetry, at: Coordinates, columns: _Columns) -> None:

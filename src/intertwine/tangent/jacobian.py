@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def _differentiable(target: Any) -> Any:
 class Jacobian:
     """theta -> f(x; theta) of one model at some coordinates.
 
-    chosen: the coordinates to differentiate by (None: all of them).
+    chosen: the coordinates to differentiate by, in order (None: all of them).
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Jacobian:
         return found[length >= SHORT * np.quantile(length, 0.9)] if len(found) else found
 
     def _taken(self, example: Example) -> np.ndarray:
-        leaves = {name: self.at.values[name].clone().requires_grad_() for name in self.wanted}
+        leaves = {name: self.at.values[name].detach().requires_grad_() for name in self.wanted}
         given = example.map(lambda x: x.detach().cpu())
         with torch.enable_grad(), torch.random.fork_rng(devices=[]), sdpa_kernel(SDPBackend.MATH):
             torch.manual_seed(0)
@@ -101,29 +102,27 @@ class Jacobian:
             )
         blank = len(seeds)
         parts = [
-            torch.zeros(blank, leaf.numel(), dtype=torch.float64) if g is None else g.reshape(blank, -1)
-            for g, leaf in zip(grads, inputs, strict=True)
+            np.zeros((blank, len(kept))) if g is None else g.reshape(blank, -1).numpy()[:, kept]
+            for g, kept in zip(grads, self._kept, strict=True)
         ]
-        whole = torch.cat(parts, dim=1).numpy()
-        if not np.isfinite(whole).all():
+        rows: np.ndarray = np.concatenate(parts, axis=1) * self.sizes
+        if not np.isfinite(rows).all():
             raise ModelError(
                 "the derivative of the model by its weights is not finite",
                 so="its functional dimension has no meaning here",
                 do="give other inputs or other weights",
             )
-        rows: np.ndarray = (whole if self.chosen is None else whole[:, self._kept()]) * self.sizes
         return rows
 
-    def _kept(self) -> Ids:
-        assert self.chosen is not None
-        offset, place = 0, np.full(self.at.size, -1, np.int64)
-        for name in self.wanted:
-            size = self.at.values[name].numel()
-            start = self.at.start[name]
-            place[start : start + size] = offset + np.arange(size)
-            offset += size
-        result: Ids = place[self.chosen]
-        return result
+    @cached_property
+    def _kept(self) -> list[Ids]:
+        """For every weight that is wanted, which of its entries are: no others are ever put side by side."""
+        starts = [self.at.start[name] for name in self.wanted]
+        sizes = [self.at.values[name].numel() for name in self.wanted]
+        if self.chosen is None:
+            return [np.arange(size) for size in sizes]
+        bounds = np.searchsorted(self.chosen, [(s, s + n) for s, n in zip(starts, sizes, strict=True)])
+        return [self.chosen[a:b] - start for (a, b), start in zip(bounds, starts, strict=True)]
 
 
 def _sized(out: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ class Matrices(Remaining):
 
     def _ones(self) -> None:
         """1 x v added to a weight along the axis that a norm is taken over."""
-        for axis in self.symmetry.axes:
+        for axis in self.axes:
             for member in axis.members:
                 if member.role in ("out", "bias", "other") and member.param in self.at.values:
                     self._ones_of(member.param, member.dim, axis)
@@ -98,7 +98,7 @@ class Matrices(Remaining):
 
     def _rotations(self) -> None:
         """Matrices on what makes the channels of a block: a quadratic form stays, the rest undoes them."""
-        for axis in self.symmetry.axes:
+        for axis in self.axes:
             read = any(m.role == "in" for m in axis.members)
             if axis.group.linear or not read or not 1 < axis.classes.shape[1] <= TURNED:
                 continue

@@ -29,14 +29,14 @@ from intertwine.progress import Progress
 from intertwine.symmetry import Symmetry, Translation, trace
 from intertwine.tangent.coordinates import Coordinates, coordinates_of
 from intertwine.tangent.directions import Search
-from intertwine.tangent.generators import tangents
+from intertwine.tangent.generators import moving_only, tangents
 from intertwine.tangent.jacobian import Jacobian, draws
 from intertwine.tangent.jumps import Jumps
 from intertwine.tangent.kinds import Direction
 from intertwine.tangent.moving import proved
 from intertwine.tangent.regions import Region, regions
 from intertwine.tangent.settled import settled_null
-from intertwine.tangent.spaces import inside, span
+from intertwine.tangent.spaces import span
 
 DENSE = 20_000  # coordinates up to which the whole Jacobian is taken
 SAMPLE = 2_000  # coordinates of one axis that are looked at beyond that
@@ -219,7 +219,7 @@ class _Given:
         jacobian = Jacobian(
             self.symmetry.traced, self.model, self.theta, None if whole else chosen, self.seed
         )
-        orbit = self._orbit(chosen)
+        orbit = moving_only(chosen, self.tangents, self.theta.sizes)
         found, null, lengths, calls, settled = settled_null(
             jacobian, self._examples(), len(chosen) - orbit.shape[1], self.progress
         )
@@ -239,18 +239,6 @@ class _Given:
             directions, error, calls, settled, found.singular_values, scope, channels,
             translations=proved(self.symmetry.traced, self.model, self.theta, search.moves, self._fresh()),
         )  # fmt: skip
-
-    def _orbit(self, chosen: Ids) -> np.ndarray:
-        """The orbit's tangents that move nothing but the chosen coordinates, each measured in its size, as an
-        orthonormal basis."""
-        mask = np.zeros(self.theta.size, bool)
-        mask[chosen] = True
-        touching = np.unique(self.tangents[chosen].tocoo().col)
-        columns = self.tangents[:, touching].toarray() / self.theta.sizes[:, None]
-        length = np.linalg.norm(columns, axis=0)
-        columns = columns[:, length > 0] / length[length > 0]
-        basis = span(columns, 1e-10)
-        return span(basis @ inside(basis, mask))[chosen] if not mask.all() else basis
 
     @cached_property
     def products(self) -> list[Region]:

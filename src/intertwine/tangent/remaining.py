@@ -114,6 +114,12 @@ class Remaining:
         return [n for n in self.at.values if any(w == n and r in roles for (w, _), r in named.items())]
 
     @cached_property
+    def axes(self) -> list[Axis]:
+        """Those that some of the chosen coordinates lie along."""
+        chosen = set(self.at.weights_of(self.chosen))
+        return [axis for axis in self.symmetry.axes if any(m.param in chosen for m in axis.members)]
+
+    @cached_property
     def constants(self) -> list[str]:
         """Weights that are only ever added: biases, shifts, means, tables of positions and of words."""
         traced = self.symmetry.traced

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy import linalg
 
 from intertwine.graph.example import Example
 from intertwine.progress import Progress, counted
 from intertwine.tangent.jacobian import Jacobian
-from intertwine.tangent.spaces import Rank, null_space, scaled, unit_rows
+from intertwine.tangent.spaces import Rank, factor, null_space, scaled, unit_rows
 
 SPARE = 1.15  # rows for each column, before more of them are asked to change nothing
 CALLS = 8  # that rows come from at least: rows of one call look alike
@@ -48,17 +47,8 @@ def settled_null(
         unseen = np.abs(fresh[:, lengths == 0]).max(initial=0.0)
         if np.abs(weighed @ null).max(initial=0.0) < 1e-6 and unseen < 1e-9:
             return *result, calls, True
-        kept = _factor(np.concatenate([kept, fresh]))
+        kept = factor(np.concatenate([kept, fresh]))
     return *result, calls, False
-
-
-def _factor(rows: np.ndarray) -> np.ndarray:
-    """R of Q R where that is smaller."""
-    n = rows.shape[1]
-    if len(rows) <= n:
-        return rows
-    result: np.ndarray = linalg.qr(rows, mode="r", check_finite=False)[0][:n]
-    return result
 
 
 def _rows(

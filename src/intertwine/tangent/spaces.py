@@ -74,13 +74,21 @@ def svd(matrix: np.ndarray, full: bool = False) -> tuple[np.ndarray, np.ndarray,
     return left, s, right
 
 
+def factor(rows: np.ndarray) -> np.ndarray:
+    """R of Q R where that is smaller: lengths and null space are those of all rows."""
+    n = rows.shape[1]
+    if len(rows) <= n:
+        return rows
+    result: np.ndarray = linalg.qr(rows, mode="r", check_finite=False)[0][:n]
+    return result
+
+
 def null_space(rows: np.ndarray, most: int | None = None) -> tuple[Rank, np.ndarray]:
     """The rank, and an orthonormal basis of the null space as columns."""
     n = rows.shape[1]
     if not rows.size:
         return Rank(0, float("inf"), np.zeros(0)), np.eye(n)
-    small = linalg.qr(rows, mode="r", check_finite=False)[0][:n] if len(rows) > n else rows
-    _, s, right = svd(small, full=True)
+    _, s, right = svd(factor(rows), full=True)
     found = find_rank(np.r_[s, np.zeros(n - len(s))], most)
     return found, right[found.rank :].T
 

@@ -68,9 +68,9 @@ def _as_ours(error: BaseException, changed: list[str]) -> IntertwineError | None
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """torch has no class of its own for it on the CPU."""
-    text = str(error) if isinstance(error, RuntimeError) else ""
-    return "can't allocate memory" in text or "out of memory" in text
+    """torch has no class of its own for it on the CPU, nor has the loader of libraries."""
+    text = str(error) if isinstance(error, RuntimeError | ImportError) else ""
+    return any(said in text for said in ("can't allocate memory", "out of memory", "failed to map segment"))
 
 
 def _is_of_a_layer(error: BaseException) -> bool:

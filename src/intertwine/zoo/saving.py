@@ -9,11 +9,14 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import nn
 
 from intertwine.errors import InputError, WeightsError
@@ -149,7 +152,13 @@ def _write_weights(small: nn.Module, kind: type, config: Any, beside: Path) -> N
         view._weight_conversions = []
         shared = {f"{path}.table": f"{first}.table" for path, first in _shared_tables(small).items()}
         view._tied_weights_keys = {**(view._tied_weights_keys or {}), **shared}
-    view.save_pretrained(beside, max_shard_size=SHARD)
+    try:
+        view.save_pretrained(beside, max_shard_size=SHARD)
+    except SafetensorError as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))  # a full disk is no OSError to it
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(beside)) from error
 
 
 def _shared_tables(small: nn.Module) -> dict[str, str]:
