@@ -514,3 +514,23 @@ def test_what_only_an_op_that_jumps_sees_is_called_so() -> None:
     # The control: comparisons whose edges stay where they are. ReLU by hand keeps its scales.
     by_hand = nn.Sequential(nn.Linear(3, 4), Apply(lambda x: torch.where(x > 0, x, 0 * x)), nn.Linear(4, 2))
     assert "jumps" not in counts(dimension(by_hand.double(), X))
+
+
+def test_the_slopes_of_two_functions_in_a_row_are_seen_together() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.PReLU(4, 0.4), nn.PReLU(4, 0.7), nn.Linear(4, 2)).double()
+    found = dimension(net, torch.randn(16, 3, dtype=torch.float64))
+    assert [(d.kind, d.count) for d in found.directions] == [("function", 4)]
+
+
+@pytest.mark.parametrize(("reach", "named"), [(0.1, True), (30.0, False)])
+def test_functions_on_one_piece_are_polynomials(reach: float, named: bool) -> None:
+    """hardswish is a square on |x| < 3, which has a scale about -1.5; the control leaves that piece."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Tanh(), nn.Linear(3, 4), nn.Hardswish(), nn.Linear(4, 5), nn.Tanh()).double()
+    with torch.no_grad():
+        net[1].weight *= reach
+    found = dimension(net, torch.randn(16, 3, dtype=torch.float64))
+    assert found.verdict == ("explained" if named else "complete")
+    assert {d.kind for d in found.directions} <= {"piece", "translation"}
+    assert any(d.kind == "piece" and d.count == 4 for d in found.directions) == named

@@ -27,7 +27,7 @@ class Search(Matrices):
         steps = (
             self._rows, self._units, self._zero, self._translations, self._statistics,
             self._ones, self._equal, self._weights, self._maps, self._products, self._rotations, self._linear,
-            self._axes, self._rest,
+            self._functions, self._channels, self._axes, self._rest,
         )  # fmt: skip
         for step in steps:
             if self.left:
@@ -114,7 +114,7 @@ class Search(Matrices):
         return groups
 
     def _linear(self) -> None:
-        """Single channels; then units that are linear on these inputs, taken together.
+        """Units that are linear on these inputs, taken together.
 
         Such a unit hands a constant that is added to it on to constants elsewhere.
         """
@@ -123,21 +123,25 @@ class Search(Matrices):
             if axis.group.linear or not any(m.role == "out" for m in axis.members):
                 continue
             whole = self.channels(axis)
-            for ids in whole:
-                self.take("channel", [ids], axis.name)
-            if self.left:
-                here = {m.param for m in axis.members}
-                elsewhere = self._mask([self.at.of(n) for n in self.constants if n not in here])
-                biased = any(m.role == "bias" for m in axis.members)
-                own = self.channels(axis, ("bias",) if biased else ADDED)
-                straight = [k for k, ids in enumerate(own) if self._hands_on(ids, elsewhere)]
-                self.take("linear", [*(whole[k] for k in straight), *added], axis.name)
+            here = {m.param for m in axis.members}
+            elsewhere = self._mask([self.at.of(n) for n in self.constants if n not in here])
+            biased = any(m.role == "bias" for m in axis.members)
+            own = self.channels(axis, ("bias",) if biased else ADDED)
+            straight = [k for k, ids in enumerate(own) if self._hands_on(ids, elsewhere)]
+            self.take("linear", [*(whole[k] for k in straight), *added], axis.name)
 
     def _hands_on(self, constants: Ids, elsewhere: np.ndarray) -> bool:
         """Whether some constants can be made up for elsewhere, beyond what either can alone."""
         own = self._mask([constants])
         counts = [inside(self.null, mask).shape[1] for mask in (own | elsewhere, own, elsewhere & ~own)]
         return bool(counts[0] > counts[1] + counts[2])
+
+    def _channels(self) -> None:
+        """Single channels: unknown maps."""
+        for axis in self.symmetry.axes:
+            if not axis.group.linear and any(m.role == "out" for m in axis.members):
+                for ids in self.channels(axis):
+                    self.take("channel", [ids], axis.name)
 
     def _axes(self) -> None:
         """All members of an axis: unknown maps."""

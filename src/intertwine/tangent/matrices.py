@@ -89,9 +89,16 @@ class Matrices(Remaining):
 
     def _products(self) -> None:
         """Layers of which only what they do together is seen, whatever they read."""
+        self._regions("product", "polynomial")
+
+    def _functions(self) -> None:
+        """The same of functions in a row, and of layers around functions that stay on one piece."""
+        self._regions("function", "piece")
+
+    def _regions(self, *kinds: str) -> None:
         held = np.ones(self.at.size, bool)
         held[self.chosen] = False
-        for kind, vectors in self.redundant():
+        for kind, vectors in self.redundant(*kinds):
             self._try_in(held, kind, vectors, "")
             if not self.left:
                 return

@@ -34,11 +34,13 @@ from intertwine.tangent.jacobian import Jacobian, draws
 from intertwine.tangent.jumps import Jumps
 from intertwine.tangent.kinds import Direction
 from intertwine.tangent.moving import proved
-from intertwine.tangent.regions import Region, regions
+from intertwine.tangent.pieces import on_pieces
+from intertwine.tangent.regions import Region, function_regions, regions
 from intertwine.tangent.settled import settled_null
 from intertwine.tangent.spaces import span
 
 DENSE = 20_000  # coordinates up to which the whole Jacobian is taken
+AGAIN = 12  # times as many inputs for what would be called missed: a unit may switch once in hundreds
 SAMPLE = 2_000  # coordinates of one axis that are looked at beyond that
 
 
@@ -220,19 +222,23 @@ class _Given:
             self.symmetry.traced, self.model, self.theta, None if whole else chosen, self.seed
         )
         orbit = moving_only(chosen, self.tangents, self.theta.sizes)
-        found, null, lengths, calls, settled = settled_null(
-            jacobian, self._examples(), len(chosen) - orbit.shape[1], self.progress
-        )
-        mixed = span(orbit * np.where(lengths > 0, lengths * jacobian.sizes, 1.0)[:, None])
-        error = float(np.abs(mixed - null @ (null.T @ mixed)).max(initial=0.0))
-        search = Search(
-            self.symmetry, self.theta, chosen, null, lengths, mixed, partial(self._redundant, chosen),
-            self.jumps.seen,
-        )  # fmt: skip
+        for times in (1, AGAIN) if len(chosen) <= SAMPLE else (1,):
+            found, null, lengths, calls, settled = settled_null(
+                jacobian, self._examples(), len(chosen) - orbit.shape[1], self.progress, times
+            )
+            mixed = span(orbit * np.where(lengths > 0, lengths * jacobian.sizes, 1.0)[:, None])
+            error = float(np.abs(mixed - null @ (null.T @ mixed)).max(initial=0.0))
+            search = Search(
+                self.symmetry, self.theta, chosen, null, lengths, mixed, partial(self._redundant, chosen),
+                self.jumps.seen,
+            )  # fmt: skip
+            named = search.run()
+            if all(d.explained for d in named):
+                break
         # what no op reads costs nothing to look at, however much it is
         unread = {} if scope else self.theta.unread
         unused = [Direction("unused", count, (name,)) for name, count in unread.items()]
-        directions = (*unused, *search.run())
+        directions = (*unused, *named)
         stored = self.theta.mask([self.theta.of(n) for n in self.theta.statistics])[chosen].sum()
         return Dimension(
             len(chosen) + sum(unread.values()), int(stored), mixed.shape[1], found.rank, found.gap,
@@ -251,6 +257,20 @@ class _Given:
         return list(regions(self.symmetry.traced, self._state, self.example, products=True))
 
     @cached_property
+    def functions(self) -> list[Region]:
+        """Functions in a row."""
+        return list(function_regions(self.symmetry.traced, self._state, self.example))
+
+    @cached_property
+    def pieces(self) -> list[Region]:
+        """Regions around functions that are polynomials on these inputs."""
+        traced = on_pieces(self.symmetry.traced, self._state, islice(self._examples(), 200))
+        if traced is None:
+            return []
+        both = (regions(traced, self._state, self.example, products=p) for p in (False, True))
+        return [region for found in both for region in found]
+
+    @cached_property
     def jumps(self) -> Jumps:
         """What sees a direction that no derivative does."""
         inputs = islice(draws(self.example, self.seed), 200)
@@ -261,10 +281,16 @@ class _Given:
         state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         return {n: self.theta.values.get(n, t.detach().cpu()) for n, t in state.items()}
 
-    def _redundant(self, chosen: Ids) -> Iterator[tuple[str, np.ndarray]]:
+    def _redundant(self, chosen: Ids, *kinds: str) -> Iterator[tuple[str, np.ndarray]]:
         """Directions in which regions of the graph stay what they are: (kind, columns over theta)."""
-        for kind in ("product", "polynomial"):
-            for region in self.products if kind == "product" else self.polynomials:
+        places = {
+            "product": "products",
+            "polynomial": "polynomials",
+            "function": "functions",
+            "piece": "pieces",
+        }
+        for kind in kinds:
+            for region in getattr(self, places[kind]):
                 own = self.theta.mask([self.theta.of(n) for n in region.weights if n in self.theta.values])
                 inside = chosen[own[chosen]]
                 if not len(inside):

@@ -8,7 +8,8 @@ All that the rest of the model sees of a region is a function of what the region
 weights that leaves that function as it is, with any numbers in place of what is read, is a redundancy of the
 region alone: matrices between linear layers, kernels of which only a mean over pixels is read, gains beside
 weights. A region is a graph itself, and its Jacobian is taken as that of a model. With gates and squares in
-it a region is a polynomial, and all that is seen of its weights are the coefficients.
+it a region is a polynomial, and all that is seen of its weights are the coefficients. Functions in a row,
+each of every entry alone, are regions too: of the slopes of two PReLUs only what both do is seen.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def regions(
 
     products: ops that multiply entry by entry (gates, squares) join too; only regions that have one.
     """
-    graph = _Graph(traced, weights, example)
+    graph = Activations(traced, weights, example)
     if len(graph.nodes) > MOST or not graph.plain:
         return
     if products:
@@ -55,24 +56,32 @@ def regions(
         graph.heads -= gates
         if not gates:
             return
-    parts = graph.parts()
-    read = [graph.weights_of(nodes) for nodes in parts]
-    times = Counter(name for names in read for name in names)
-    for nodes, names in zip(parts, read, strict=True):
-        own = tuple(name for name in names if times[name] == 1)
-        if products and not gates.intersection(nodes):
-            continue
-        if len(own) > 1 and all(n in graph.values for n in graph.read(nodes)):
+    for nodes, own in graph.own_parts():
+        if not products or gates.intersection(nodes):
             yield Region(graph.part(nodes), own)
+
+
+def function_regions(traced: Traced, weights: Mapping[str, Tensor], example: Example) -> Iterator[Region]:
+    """Functions in a row, of every entry alone, that have more than one weight of their own."""
+    graph = Activations(traced, weights, example)
+    if len(graph.nodes) <= MOST and graph.plain:
+        readers = Counter(name for node in graph.nodes for name in graph.weights_of([node]))
+        graph.nodes, graph.heads = [node for node in graph.nodes if graph.is_function(node)], set()
+        for nodes, names in graph.own_parts():
+            own = tuple(
+                name for name in names if readers[name] == sum(name in graph.weights_of([n]) for n in nodes)
+            )
+            if len(own) > 1:
+                yield Region(graph.part(nodes), own)
 
 
 def has_jumps(traced: Traced, weights: Mapping[str, Tensor], example: Example) -> bool:
     """Whether some op on activations is constant around what it reads, not everywhere (rounding, argmax)."""
-    graph = _Graph(traced, weights, example)
+    graph = Activations(traced, weights, example)
     return len(graph.nodes) <= MOST and graph.plain and any(graph.jumps(node) for node in graph.nodes)
 
 
-class _Graph:
+class Activations:
     """The activations of a graph: what depends on the inputs, and their values in one run."""
 
     def __init__(self, traced: Traced, weights: Mapping[str, Tensor], example: Example) -> None:
@@ -93,11 +102,20 @@ class _Graph:
     @cached_property
     def values(self) -> dict[fx.Node, Any]:
         """The inputs and the real activations in one run."""
+        return self.at(self.example)
+
+    @cached_property
+    def _whole(self) -> tuple[list[fx.Node], Traced]:
         real = [n for n in self.nodes if _is_real(n)]
-        whole = self._copied(self.nodes, real, set(), dict(zip(self.given, self.example.leaves, strict=True)))
-        found = run(whole, self.weights, whole.example.args)
+        given = dict(zip(self.given, self.example.leaves, strict=True))
+        return real, self._copied(self.nodes, real, set(), given)
+
+    def at(self, example: Example) -> dict[fx.Node, Any]:
+        """The inputs and the real activations of a run on other inputs of the same shapes."""
+        real, whole = self._whole
+        found = run(whole, self.weights, example.leaves)
         return {
-            **dict(zip(self.given, self.example.leaves, strict=True)),
+            **dict(zip(self.given, example.leaves, strict=True)),
             **dict(zip(real, found, strict=True)),
         }
 
@@ -146,6 +164,16 @@ class _Graph:
                     region.update(dict.fromkeys(region[node], region[other]))
         return [list(nodes) for nodes in {id(r): r for r in region.values()}.values()]
 
+    def own_parts(self) -> Iterator[tuple[list[fx.Node], tuple[str, ...]]]:
+        """The regions with those of their weights that no other reads, if there is more than one."""
+        parts = self.parts()
+        read = [self.weights_of(nodes) for nodes in parts]
+        times = Counter(name for names in read for name in names)
+        for nodes, names in zip(parts, read, strict=True):
+            own = tuple(name for name in names if times[name] == 1)
+            if len(own) > 1 and all(n in self.values for n in self.read(nodes)):
+                yield nodes, own
+
     def part(self, nodes: Sequence[fx.Node]) -> Traced:
         """A region as a graph."""
         given = {node: self.values[node] for node in self.read(nodes)}
@@ -161,24 +189,32 @@ class _Graph:
     def multiplies(self, node: fx.Node) -> bool:
         """Whether an op is quadratic, and each entry of its result one of those at the same place."""
         read = [n for n in node.all_input_nodes if self.depends[n]]
+        return self._entrywise(node, read) and self._vanishes(node, read, (1, -3, 3, -1))
+
+    def is_function(self, node: fx.Node) -> bool:
+        """Whether an op is a function of one operand, of every entry alone."""
+        read = [n for n in node.all_input_nodes if self.depends[n]]
+        return len(read) == 1 and node.all_input_nodes[0] is read[0] and self._entrywise(node, read)
+
+    def _entrywise(self, node: fx.Node, read: Sequence[fx.Node]) -> bool:
         shapes = {tuple(n.meta["val"].shape) for n in (node, *read) if _is_real(n)}
-        if not all(_is_real(n) for n in (node, *read)) or len(shapes) > 1:
+        if not all(_is_real(n) and n.meta["val"].numel() for n in (node, *read)) or len(shapes) > 1:
             return False
-        one = self._alone(node, read)
+        one = self.alone(node, read)
         generator = torch.Generator().manual_seed(0)
         given = [torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in one.example.args]
         first = torch.zeros(given[0].shape, dtype=torch.float64)
         first.view(-1)[0] = 1.0
         moved = [x + first for x in given]
         changed = (run(one, self.weights, moved)[0] - run(one, self.weights, given)[0]).reshape(-1)
-        return not bool(changed[1:].any()) and self._vanishes(node, read, (1, -3, 3, -1))
+        return not bool(changed[1:].any())
 
     def jumps(self, node: fx.Node) -> bool:
         """Whether a small change of what an op reads leaves a result as it is, and a large one does not."""
         read = [n for n in node.all_input_nodes if self.depends[n]]
         if not all(_is_real(n) and n in self.values for n in read):
             return False
-        one, generator = self._alone(node, read), torch.Generator().manual_seed(0)
+        one, generator = self.alone(node, read), torch.Generator().manual_seed(0)
         start, step = (
             [torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in one.example.args]
             for _ in range(2)
@@ -191,12 +227,12 @@ class _Graph:
             torch.equal(a, b) and not torch.equal(a, c) for a, b, c in zip(first, near, far, strict=True)
         )
 
-    def _alone(self, node: fx.Node, read: Sequence[fx.Node]) -> Traced:
+    def alone(self, node: fx.Node, read: Sequence[fx.Node]) -> Traced:
         return self._copied([node], [node], set(), {n: self.values[n] for n in read})
 
     def _vanishes(self, node: fx.Node, read: Sequence[fx.Node], difference: Sequence[int]) -> bool:
         """Whether a difference of an op along random lines is zero: of order n for degree n - 1."""
-        one, generator = self._alone(node, read), torch.Generator().manual_seed(0)
+        one, generator = self.alone(node, read), torch.Generator().manual_seed(0)
         for _ in range(TRIES):
             start, step = (
                 [torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in one.example.args]

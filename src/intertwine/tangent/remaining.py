@@ -24,9 +24,9 @@ ADDED = ("bias", "shift", "mean")  # roles of what is only ever added
 
 class Remaining:
     """The null space of a Jacobian (an orthonormal basis, coordinates scaled by `lengths`) beside the orbit's
-    tangents in it. chosen: which coordinates of theta the columns are. redundant: (kind, columns over theta)
-    in which parts of the model stay what they are. jumps: whether anything jumps on the way
-    along a vector over theta."""
+    tangents in it. chosen: which coordinates of theta the columns are. redundant: of some kinds
+    (kind, columns over theta) in which parts of the model stay what they are. jumps: whether anything jumps
+    on the way along a vector over theta."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Remaining:
         null: np.ndarray,
         lengths: np.ndarray,
         tangents: np.ndarray,
-        redundant: Callable[[], Iterable[tuple[str, np.ndarray]]] = tuple,
+        redundant: Callable[..., Iterable[tuple[str, np.ndarray]]] = lambda *_: (),
         jumps: Callable[[np.ndarray], bool] = lambda _: False,
     ) -> None:
         self.symmetry, self.at, self.null, self.redundant = symmetry, at, null, redundant

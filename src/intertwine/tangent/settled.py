@@ -24,11 +24,15 @@ ROUNDS = 10
 
 
 def settled_null(
-    jacobian: Jacobian, examples: Iterator[Example], most: int, progress: Progress | None = None
+    jacobian: Jacobian,
+    examples: Iterator[Example],
+    most: int,
+    progress: Progress | None = None,
+    times: int = 1,
 ) -> tuple[Rank, np.ndarray, np.ndarray, int, bool]:
     """(rank, null space, lengths of the columns that it is scaled by, calls, whether fresh inputs agree).
 
-    most: a bound of the rank that is known.
+    most: a bound of the rank that is known. times: as many fresh inputs as usual.
     """
     rows, calls = _rows(jacobian, examples, int(SPARE * most) + 64, progress)
     seen, kept = len(rows), unit_rows(rows)
@@ -38,7 +42,7 @@ def settled_null(
         result = found, null, lengths / jacobian.sizes
         if found.rank == most and found.certain:
             return *result, calls, True
-        fresh, more = _rows(jacobian, examples, max(FRESH, seen // 2), progress)
+        fresh, more = _rows(jacobian, examples, max(times * FRESH, seen // 2), progress, times * CALLS)
         if not len(fresh):
             break
         fresh = unit_rows(fresh)
@@ -52,7 +56,7 @@ def settled_null(
 
 
 def _rows(
-    jacobian: Jacobian, examples: Iterator[Example], count: int, progress: Progress | None
+    jacobian: Jacobian, examples: Iterator[Example], count: int, progress: Progress | None, least: int = CALLS
 ) -> tuple[np.ndarray, int]:
     """At least so many rows, of several calls, unless the inputs end."""
     parts, calls, total = [np.zeros((0, jacobian.columns))], 0, 0
@@ -62,6 +66,6 @@ def _rows(
         calls, total = calls + 1, total + len(parts[-1])
         if advance is not None:
             advance(len(parts[-1]))
-        if calls >= CALLS and (total >= count or not total):
+        if calls >= least and (total >= count or not total):
             break
     return np.concatenate(parts), calls
