@@ -9,8 +9,8 @@ input is left out; the weights of the pass that errs least there are kept, the f
 know their training images by heart and are less sure of others: images may be mirrored, shifted and mixed
 with each other at random, those that are left out too, and p is what the networks say to what comes of it.
 Batch norms keep their statistics: those of mixed images are not those of images.
-Networks that keep heads of their own are learned each on its own outputs, and the divergences are added, each as
-a part of what its network tells about the inputs (the divergence of its outputs from their mean): a head of a
+Networks that keep heads of their own are learned each on its own outputs. The divergences are added as parts
+of what each network tells about the inputs (the divergence of its outputs from their mean): a head of a
 hundred classes does not drown one of ten.
 """
 
