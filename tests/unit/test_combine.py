@@ -332,7 +332,7 @@ def test_hidden_values_of_an_element_of_the_orbit_are_those_of_the_mean():
 
 
 def test_what_cannot_be_learned_is_told():
-    nowhere = Teachers(torch.full((9, 2), torch.nan), (2,), lambda batch: batch)
+    nowhere = Teachers(torch.full((9, 2), torch.nan), (2,), (1.0,), lambda batch: batch)
     with pytest.raises(InputError, match="epoch 1 of learning makes weights that are not finite"):
         distilled(nn.Linear(3, 2), nowhere, torch.randn(9, 3), epochs=1)
     with pytest.raises(InputError, match="1e\\+30"):

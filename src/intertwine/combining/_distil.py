@@ -9,7 +9,9 @@ input is left out; the weights of the pass that errs least there are kept, the f
 know their training images by heart and are less sure of others: images may be mirrored, shifted and mixed
 with each other at random, those that are left out too, and p is what the networks say to what comes of it.
 Batch norms keep their statistics: those of mixed images are not those of images.
-Networks that keep heads of their own are learned each on its own outputs, and the divergences are added.
+Networks that keep heads of their own are learned each on its own outputs. The divergences are added as parts
+of what each network tells about the inputs (the divergence of its outputs from their mean): a head of a
+hundred classes does not drown one of ten.
 """
 
 from __future__ import annotations
@@ -41,22 +43,23 @@ SHIFT = 8  # images are shifted by at most an eighth of their sides
 
 @dataclass(frozen=True)
 class Teachers:
-    """outputs: what is asked for at every input. widths: how many of them belong to each head. ask: what is
-    asked for at other inputs."""
+    """outputs: what is asked for at every input. widths: how many of them belong to each head. weights: how
+    much the divergence of each head counts. ask: what is asked for at other inputs."""
 
     outputs: Tensor
     widths: tuple[int, ...]
+    weights: tuple[float, ...]
     ask: Callable[[Any], Tensor]
 
     def divergence(self, chosen: Tensor, scores: Tensor) -> Tensor:
-        """KL of the chosen inputs, summed over heads."""
+        """KL of the chosen inputs, a weighted sum over heads."""
         return self.apart(self.outputs[chosen], scores)
 
     def apart(self, wanted: Tensor, scores: Tensor) -> Tensor:
-        """KL of some outputs, summed over heads."""
+        """KL of some outputs, a weighted sum over heads."""
         goals = wanted.to(scores.device).split(self.widths, -1)
-        parts = zip(goals, scores.split(self.widths, -1), strict=True)
-        return torch.stack([_divergence(goal, found) for goal, found in parts]).sum()
+        parts = zip(self.weights, goals, scores.split(self.widths, -1), strict=True)
+        return torch.stack([weight * _divergence(goal, found) for weight, goal, found in parts]).sum()
 
 
 def teachers(
@@ -80,7 +83,27 @@ def teachers(
             so="how far two of them differ cannot be told by their softmax",
             do="leave out calibrate, epochs and align by loss",
         )
-    return Teachers(outputs, tuple(widths), ask)
+    counts = shares if heads == "each" else [1.0]
+    return Teachers(outputs, tuple(widths), _weights(outputs.split(widths, -1), counts), ask)
+
+
+def _weights(heads: Sequence[Tensor], shares: Sequence[float]) -> tuple[float, ...]:
+    """s / E KL(p || E p) of every head, with sum the number of heads.
+
+    >>> sure = 9 * torch.eye(4)
+    >>> [round(w, 2) for w in _weights([sure[:, :2], sure], [0.5, 0.5])]
+    [1.6, 0.4]
+    """
+    told = list[float]()
+    for scores in heads:
+        logs = scores.double().log_softmax(-1).flatten(0, -2)
+        mean = logs.exp().mean(0)
+        told.append(
+            float((torch.xlogy(logs.exp(), logs.exp()).sum(-1)).mean() - torch.xlogy(mean, mean).sum())
+        )
+    floor = 1e-6 * max(*told, 1e-6)  # a network that says the same to everything tells nothing
+    parts = [share / max(each, floor) for share, each in zip(shares, told, strict=True)]
+    return tuple(len(parts) * part / sum(parts) for part in parts)
 
 
 @torch.enable_grad()  # also under the no_grad of a caller
