@@ -16,6 +16,7 @@ ways: plain        average, batch-norm statistics reset
       loss         alignment learned on the outputs (of combine by loss: before the layers are solved for)
       flipped      as combine, with the mirror images of the images as inputs too
       two sweeps   as combine, all layers solved for a second time
+      follow       as two sweeps, unlike channels follow one network each; follow flipped: with mirror images
       zip          of trunk: side by side, merged, solved for; zip to layer2: with third stages of their own
       learned      as combine, then learned on the networks' mean outputs (images: --augment --hidden)
 2,000 unlabelled training inputs serve for all of that; all test inputs, or --limit of them, for the one
@@ -86,6 +87,8 @@ IMAGES: dict[str, Make] = {
     "combine": made(),
     "flipped": made(flip=True),
     "two sweeps": made(sweeps=2),
+    "follow": made(sweeps=2, follow=0.3),
+    "follow flipped": made(sweeps=2, follow=0.4, flip=True),
     "learned": made(epochs=EPOCHS, learning_rate=RATE, augment=True, hidden=HIDDEN),
 }
 TEXT: dict[str, Make] = {

@@ -47,6 +47,8 @@ WAYS = (
     ("combine by loss", "combine `--align loss`"),
     ("flipped", "combine `--flip`"),
     ("two sweeps", "combine `--sweeps 2`"),
+    ("follow", "combine `--sweeps 2 --follow 0.3`"),
+    ("follow flipped", "combine `--sweeps 2 --follow 0.4 --flip`"),
     ("learned", "combine `--epochs`, images with `--augment --hidden`"),
 )
 SIGMAS = 1.96

@@ -331,6 +331,29 @@ def test_hidden_values_of_an_element_of_the_orbit_are_those_of_the_mean():
         combine([nn.Linear(3, 2), nn.Linear(3, 2)], train_data=torch.randn(60, 3), epochs=1, hidden=1.0)
 
 
+def test_unlike_channels_follow_one_network():
+    """Of one network that is averaged with itself nothing is unlike."""
+
+    def net(seed):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 3)
+        ).eval()
+
+    a, b, x = net(0), net(1), torch.randn(400, 6, generator=torch.Generator().manual_seed(2))
+    half, followed = (combine([a, b], train_data=x, follow=f).model for f in (0.0, 1.0))
+    with torch.no_grad():
+        assert float((half(x) - followed(x)).abs().max()) > 1e-3 and followed(x).isfinite().all()
+    moved = act(a, trace(a, x[:2]).sample(0))
+    torch.testing.assert_close(
+        combine([a, moved], train_data=x, follow=0.9).model(x), a(x), rtol=0, atol=1e-4
+    )
+    with pytest.raises(InputError, match="from 0 to 1"):
+        combine([a, b], train_data=x, follow=1.5)
+    with pytest.raises(InputError, match="solved for"):
+        combine([a, b], train_data=x, how="zip", follow=0.5)
+
+
 def test_what_cannot_be_learned_is_told():
     nowhere = Teachers(torch.full((9, 2), torch.nan), (2,), (1.0,), lambda batch: batch)
     with pytest.raises(InputError, match="epoch 1 of learning makes weights that are not finite"):

@@ -11,6 +11,9 @@ def add_solving(parser: Options) -> None:
     value(parser, "--ridge", types.positive_float, "X",
         "pull of least squares towards the average (default: what inputs left out say)")  # fmt: skip
     value(parser, "--sweeps", types.most(100), "N", "solve for all layers N times (default: 1)", default=1)
+    value(parser, "--follow", types.fraction, "X",
+        "channels that correlate less follow one network each, not the mean (default: 0)",
+        default=0.0)  # fmt: skip
 
 
 def add_zip(parser: Options) -> None:

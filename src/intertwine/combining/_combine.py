@@ -61,6 +61,7 @@ def combine(
     train_limit: int = 2000,
     ridge: float | None = None,
     sweeps: int = 1,
+    follow: float = 0.0,
     steps: int = STEPS,
     permute: bool = False,
     epochs: int = 0,
@@ -89,6 +90,8 @@ def combine(
     (default: least-squares for layerwise, else reset). shares: how much of each, normalised to sum 1.
     ridge: pull towards the average (default: for each layer what errs least on inputs that are left out).
     sweeps: how often all layers are solved for; each sweep is pulled towards what the last one made.
+    follow: channels that one layer reads, and whose correlation between the networks is less, are not
+    averaged: each follows one network.
     epochs: passes over the inputs in which the combined network learns the models' mean outputs, in steps of
     learning_rate times the size of each tensor; augment: on mirrored, shifted and mixed images; hidden: how
     much the mean of the aligned models' hidden values counts beside their outputs (images are not mixed).
@@ -120,6 +123,10 @@ def combine(
         raise InputError("a trunk is of networks that are zipped to a size", do="give target_params")
     if sweeps < 1:
         raise InputError(f"{sweeps} sweeps solve for nothing", do="give at least 1")
+    if not 0 <= follow <= 1:
+        raise InputError(f"no correlation is {follow}", do="give a follow from 0 to 1")
+    if follow and (repair or how) not in ("least-squares", "layerwise"):
+        raise InputError("channels follow one network where layers are solved for", do="use how='layerwise'")
     if not 0 <= hidden < math.inf:
         raise InputError(f"hidden values cannot count {hidden}", do="give a number of at least 0")
     run = _Run(models, data, train_data, how, align, repair, shares, names, train_limit, heads, progress)
@@ -137,7 +144,7 @@ def combine(
             return run.result()
         run.move_by_loss(steps, permute, seed)
         run.average(settings)
-        run.mend(ridge, sweeps, seed)
+        run.mend(ridge, sweeps, follow, seed)
     run.unfold()
     if calibrate:
         run.calibrate()
@@ -369,7 +376,7 @@ class _Run:
         if self.repair != "none" and self.worth:
             self.stages.append(self.worth.stage("averaged", self.model))
 
-    def mend(self, ridge: float | None, sweeps: int, seed: int) -> None:
+    def mend(self, ridge: float | None, sweeps: int, follow: float, seed: int) -> None:
         """Statistics of the average, or all of its layers."""
         self.say(f"repair: {self.repair}")
         if self.repair == "none" or (self.repair == "reset" and not norms_of(self.model)):
@@ -382,7 +389,7 @@ class _Run:
         else:
             self.model = solved(
                 self._graph(), self.moved, self.model, self.shares, self.train, ridge=ridge, sweeps=sweeps,
-                seed=seed, progress=self.progress,
+                follow=follow, seed=seed, progress=self.progress,
             )  # fmt: skip
 
     def _graph(self) -> Traced:

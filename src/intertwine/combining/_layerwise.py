@@ -11,6 +11,9 @@ anything that the rectifier takes away (`_one_sided`). Batch norms get the
 statistics that follow from the same sums. Where a norm and no sum follows, most of the covariance that
 least squares takes away is given back: what is lost in one layer is lost for all later ones. No labels.
 
+Channels that only one layer reads may follow one network each where the networks have little in common
+(`_follow`): the averages above are then those with the shares of the channel.
+
 In a further sweep W_0 is what the last sweep made, and rows are drawn anew: the average pulls less
 (iterated Tikhonov regularisation).
 """
@@ -26,6 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from intertwine.combining._follow import channel_shares
 from intertwine.combining._lockstep import Leaves, Lockstep, cut, whole_batches
 from intertwine.combining._normal import LEFT_OUT, Spread, Sums, best_pull
 from intertwine.combining._one_sided import LayerRows, one_sided
@@ -53,19 +57,21 @@ def solved(
     *,
     ridge: float | None = None,
     sweeps: int = 1,
+    follow: float = 0.0,
     seed: int = 0,
     progress: Progress | None = None,
     narrow: Narrow | None = None,
 ) -> nn.Module:
     """The average `start` of aligned models, every layer of it solved for on the inputs, `sweeps` times.
 
-    traced: `batch_graph` of one of the models and the inputs.
+    traced: `batch_graph` of one of the models and the inputs. follow: correlation below which a channel of
+    the models is not averaged.
     """
     batches = whole_batches(inputs)
     for sweep in range(sweeps):
         start = Layerwise(
-            traced, models, start, shares, batches, ridge=ridge, seed=seed + sweep, progress=progress,
-            narrow=narrow, again=sweep > 0,
+            traced, models, start, shares, batches, ridge=ridge, follow=follow, seed=seed + sweep,
+            progress=progress, narrow=narrow, again=sweep > 0,
         ).solve()  # fmt: skip
     return start
 
@@ -105,6 +111,7 @@ class Layerwise:
         *,
         ridge: float | None = None,
         rows: int = ROWS,
+        follow: float = 0.0,
         seed: int = 0,
         progress: Progress | None = None,
         narrow: Narrow | None = None,
@@ -115,7 +122,8 @@ class Layerwise:
         self.pulled_to_start = again or narrow is not None
         self.run = Lockstep(traced, [*models, self.model], batches, narrow.traced if narrow else None)
         self.ends, self.own = range(len(models)), len(models)
-        self.shares, self.ridge = shares, ridge
+        self.shares, self.ridge, self.follow = shares, ridge, follow
+        self.shared = dict[fx.Node, Tensor]()  # what a layer reads -> shares of its channels
         layers = sum(find_layer(node, traced.weights) is not None for node in traced.graph.nodes)
         self.advance = counted(progress, layers, "layers")
         self.rows = max(1, rows // len(batches))
@@ -144,11 +152,12 @@ class Layerwise:
         for net in self.ends:
             for node in chain.nodes:
                 self.run.run(node, net)
-        parts, deviation = self._parts(layer, chain)
+        shares = self._channel_shares(layer, chain)
+        parts, deviation = self._parts(layer, chain, shares)
         fit, left_out = Sums(), Sums()
         for k, part in enumerate(parts):
             (left_out if k % LEFT_OUT == LEFT_OUT - 1 else fit).add(part.rows(), part.goal)
-        before = self._average(layer, chain.norm)
+        before = self._average(layer, chain.norm, shares)
         free = chain.norm is not None or layer.bias is not None
         ridge = self.ridge
         if ridge is None:
@@ -163,7 +172,27 @@ class Layerwise:
         if chain.norm is not None:
             self._set_norm(chain, sums, matrix, deviation)
 
-    def _parts(self, layer: SolvableLayer, chain: Chain) -> tuple[list[LayerRows], Tensor]:
+    def _channel_shares(self, layer: SolvableLayer, chain: Chain) -> Tensor | None:
+        """Those of a value that only one layer reads, all channels of it together; None: as everywhere."""
+        rectifier = _only(chain.end) if chain.rectified else None
+        reader = _only(rectifier) if rectifier is not None else None
+        reading = find_layer(reader, self.run.traced.weights) if reader is not None else None
+        if not self.follow or len(self.ends) < 2 or chain.beside is not None or reading is None:
+            return None
+        if reading.source is not rectifier or reading.groups > 1 or reading.spatial != layer.spatial:
+            return None
+        values = [self.run.env[chain.end][net] for net in self.ends]
+        step = -(-layer.count(values[0][0]) // self.rows)
+        parts = ([layer.columns(v).relu()[::step] for v in each] for each in zip(*values, strict=True))
+        matrices = [reading.matrix(self.run.known(reading.weight, net))[0] for net in self.ends]
+        channels = layer.columns(values[0][0][:1]).shape[-1]
+        read = torch.stack([m.reshape(len(m), channels, -1).square().sum((0, 2)).sqrt() for m in matrices])
+        found = self.shared[reading.source] = channel_shares(parts, read.cpu(), self.shares, self.follow)
+        return found
+
+    def _parts(
+        self, layer: SolvableLayer, chain: Chain, shares: Tensor | None
+    ) -> tuple[list[LayerRows], Tensor]:
         """What the layer reads and should make, batch by batch, and the deviation of every channel in the
         networks."""
         run, parts, spread = self.run, list[LayerRows](), [Spread() for _ in self.ends]
@@ -177,7 +206,7 @@ class Layerwise:
 
             source = run.env[layer.source][self.own][k]
             beside = None if chain.beside is None else columns(chain.beside, self.own)
-            goal, off = self._goal([columns(chain.end, net) for net in self.ends], chain)
+            goal, off = self._goal([columns(chain.end, net) for net in self.ends], chain, shares)
             rows = partial(layer.rows, source, pick)
             parts.append(LayerRows(rows, goal if beside is None else goal - beside, off, beside))
             for net in self.ends:
@@ -185,40 +214,48 @@ class Layerwise:
         wide = layer.rows(run.env[layer.source][self.own][0], torch.zeros(1, dtype=torch.long)).numel()
         if wide * sum(len(part.goal) for part in parts) <= KEPT:
             parts = [replace(part, rows=partial(_same, part.rows())) for part in parts]
-        return parts, self._mean([each.deviation() for each in spread])
+        return parts, self._mean([each.deviation() for each in spread], shares)
 
-    def _goal(self, values: Sequence[Tensor], chain: Chain) -> tuple[Tensor, Tensor | None]:
+    def _goal(
+        self, values: Sequence[Tensor], chain: Chain, shares: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         """What should come out at the end of the chain, and where nothing should, as rows."""
-        goal = self._mean(values)
+        goal = self._mean(values, shares)
         if not chain.rectified:
             return goal, None
-        after = self._mean([v.relu() for v in values])
+        after = self._mean([v.relu() for v in values], shares)
         off = after <= 0
         return torch.where(off, goal, (1 - RECTIFIED) * goal + RECTIFIED * after), off
 
-    def _mean(self, values: Sequence[Tensor]) -> Tensor:
-        return torch.stack([share * v for share, v in zip(self.shares, values, strict=True)]).sum(0)
+    def _mean(self, values: Sequence[Tensor], shares: Tensor | None) -> Tensor:
+        """Over the networks; shares: those of every channel, which come last."""
+        each = self.shares if shares is None else shares.to(values[0])
+        return torch.stack([share * v for share, v in zip(each, values, strict=True)]).sum(0)
 
     def _weight(self, node: Any) -> Tensor:
-        found = self.run.weight(node, self.own)
-        assert found is not None
-        return found
+        return self.run.known(node, self.own)
 
-    def _average(self, layer: SolvableLayer, norm: fx.Node | None) -> Tensor:
+    def _average(self, layer: SolvableLayer, norm: fx.Node | None, shares: Tensor | None) -> Tensor:
         """The average of the networks' matrices, or the start's, with the slope of the norm that follows."""
-        found, nets = [], [self.own] if self.pulled_to_start else self.ends
-        for net in nets:
-            weight = self.run.weight(layer.weight, net)
-            assert weight is not None
-            weight = weight.double()
-            if norm is not None:
-                gain, _, _, variance = (self.run.weight(a, net) for a in norm.args[1:5])
-                assert variance is not None
-                slope = (variance.double() + _eps(norm)).rsqrt()
-                slope = slope if gain is None else slope * gain.double()
-                weight = weight * slope.reshape(-1, *[1] * (weight.dim() - 1))
-            found.append(weight)
-        return layer.matrix(found[0] if self.pulled_to_start else self._mean(found))
+        if self.pulled_to_start:
+            return self._matrix(layer, norm, self.own)
+        found = [self._matrix(layer, norm, net) for net in self.ends]
+        if (read := self.shared.get(layer.source)) is not None:  # of a channel that follows others: nothing
+            wide = found[0].shape[-1] // read.shape[-1]
+            found = [m * (s > 0).to(m).repeat_interleave(wide) for m, s in zip(found, read, strict=True)]
+        groups, outputs, _ = found[0].shape
+        mean = self._mean([m.flatten(0, 1).mT for m in found], shares)
+        return mean.mT.reshape(groups, outputs, -1)
+
+    def _matrix(self, layer: SolvableLayer, norm: fx.Node | None, net: int) -> Tensor:
+        weight = self.run.known(layer.weight, net).double()
+        if norm is not None:
+            gain, _, _, variance = (self.run.weight(a, net) for a in norm.args[1:5])
+            assert variance is not None
+            slope = (variance.double() + _eps(norm)).rsqrt()
+            slope = slope if gain is None else slope * gain.double()
+            weight = weight * slope.reshape(-1, *[1] * (weight.dim() - 1))
+        return layer.matrix(weight)
 
     def _set_norm(self, chain: Chain, sums: Sums, matrix: Tensor, deviation: Tensor) -> None:
         """Statistics of what the solved layer makes; gain and shift give back what was asked for.

@@ -71,6 +71,12 @@ class Lockstep:
         name = self.traced.weights.get(node.name) if isinstance(node, fx.Node) else None
         return None if name is None else self.states[net][name]
 
+    def known(self, node: Any, net: int) -> Tensor:
+        """The weight of a node that stands for one."""
+        found = self.weight(node, net)
+        assert found is not None
+        return found
+
     def walk(self, stop: Callable[[fx.Node], None], last: Callable[[fx.Node], None] | None = None) -> None:
         """Run every op in every network in turn; `stop(node)` is called before an op, when what it reads is
         known. `last(node)` is called with the output."""
