@@ -455,6 +455,26 @@ def test_fisher_follows_the_model_that_cares():
     assert ((even - a.weight) * (even - b.weight) <= 1e-9).all()  # between the two, entry by entry
 
 
+@pytest.mark.parametrize(("scale", "finite"), [(1.0, True), (1e10, False)])
+def test_fisher_where_gradients_overflow(scale, finite):
+    """Outputs are finite in both cases; the gradient of the first layer is scale * 3e38."""
+    a = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    nn.init.zeros_(a[0].weight)
+    nn.init.constant_(a[0].bias, 1e-10)
+    a[2].weight.data = scale * torch.eye(2)
+    b = copy.deepcopy(a)
+    b[0].bias.data *= 2
+    b[2].weight.data *= 2
+    settings = Settings((0.5, 0.5), data=torch.full((4, 2), 3e38))
+    if not finite:
+        with pytest.raises(DataError, match="gradient"):
+            METHODS["fisher"]([a, b], settings)
+        return
+    mixed = METHODS["fisher"]([a, b], settings)
+    for low, found, high in zip(a.parameters(), mixed.parameters(), b.parameters(), strict=True):
+        assert ((found - low) * (found - high) <= 1e-9).all()  # finite, and between the two
+
+
 def test_a_soup_leaves_out_what_spoils_it():
     data = load_data("digits", limit=200)
     good = zoo.load_weights(zoo.build("digits-vgg"), zoo.checkpoint("digits-vgg", 0)).eval()

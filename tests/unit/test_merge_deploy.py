@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.cli import main
-from intertwine.errors import VerificationFailed
+from intertwine.errors import InputError, VerificationFailed
 from intertwine.merging import deploy
-from intertwine.merging.deploy import export_model
+from intertwine.merging.deploy import exporting
 
 NET = """
 import torch
@@ -58,7 +58,30 @@ class Drawn(nn.Module):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_file_that_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(VerificationFailed, match="differs"):
-        export_model(Drawn(), (torch.randn(2, 3),), {}, tmp_path / "out", "torch")
+    drawn = exporting(Drawn(), (torch.randn(2, 3),), {}, tmp_path / "out", "torch")
+    with pytest.raises(VerificationFailed, match="differs"), drawn:
+        pass
     assert not list(tmp_path.iterdir())
     assert deploy.latencies([Drawn()], (torch.randn(2, 3),), {}, repeats=2)[0] > 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_cannot_be_saved_leaves_no_file_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full when the folder is written: the old export stays, plan and page do not come."""
+
+    def full(*_: object) -> None:
+        raise InputError("cannot write small: No space left on device")
+
+    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "small.pt2").write_bytes(b"old")
+    monkeypatch.chdir(tmp_path)
+    command = ["merge", "net.py:make", "--ratio", "2=0.5", "-o", "small", "--export", "torch"]
+    command += ["--plan", "plan.json", "--page", "page.html"]
+    with monkeypatch.context() as disk:
+        disk.setattr("intertwine.zoo.save_model", full)
+        assert main(command) == 2
+    assert {p.name for p in tmp_path.iterdir()} - {"__pycache__"} == {"net.py", "small.pt2"}
+    assert (tmp_path / "small.pt2").read_bytes() == b"old"
+    assert main(command) == 0
+    assert {"small", "plan.json", "page.html"} <= {p.name for p in tmp_path.iterdir()}
+    assert (tmp_path / "small.pt2").read_bytes() != b"old"

@@ -13,7 +13,7 @@ import torch
 import intertwine
 from intertwine.cli.program import main
 from intertwine.errors import InputError, ModelError, Unsupported
-from intertwine.merging.deploy import export_model
+from intertwine.merging.deploy import exporting
 from intertwine.zoo import resolve, save_model
 from intertwine.zoo.onnx_file import OnnxModule, load_onnx
 from intertwine.zoo.onnx_ops import OPERATORS
@@ -95,7 +95,8 @@ def test_merged_and_loaded_from_elsewhere(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "net.onnx").unlink()
     with pytest.raises(ModelError, match=r"is not at.*net\.onnx"):
         intertwine.load(tmp_path / "small")
-    found = export_model(small, source.example, {}, tmp_path / "small", "torch")
+    with exporting(small, source.example, {}, tmp_path / "small", "torch") as found:
+        pass
     assert found.batches == (2, 1, 3)
 
 

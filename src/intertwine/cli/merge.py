@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from typing import Any
 
 from intertwine.cli.merge_options import add_goal, add_results, add_ways, in_words, methods
@@ -34,8 +35,9 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Load, merge, save, print."""
+    from intertwine.files import replacing
     from intertwine.merging import PAPER_BETAS, merge, merge_betas
-    from intertwine.merging.deploy import export_model, latencies
+    from intertwine.merging.deploy import exporting, latencies
     from intertwine.zoo import save_model
     from intertwine.zoo.saving import assert_savable
 
@@ -62,14 +64,16 @@ def run(args: argparse.Namespace) -> int:
         options |= {"fold": args.fold, "factor": args.factor, "finetune": train}
         result = merge(source.model, source.example, progress=progress, **goals, **options)
     more: dict[str, Any] = {"out": args.out} if args.out else {}
-    if args.export:  # first of all that is written: it may turn out not to be possible
-        more["export"] = export_model(result.model, *call, args.out, args.export).to_dict()
-    if args.plan:
-        write_text(args.plan, result.plan.to_json())
-    if args.page:
-        result.page(facts=_facts(args)).write(args.page)
-    if args.out:
-        save_model(result.model, source, args.out, result.details(args.input))
+    with ExitStack() as written:  # files take their places once all of them, and the folder, are there
+        if args.export:  # first: it may turn out not to be possible
+            export = exporting(result.model, *call, args.out, args.export)
+            more["export"] = written.enter_context(export).to_dict()
+        if args.plan:
+            write_text(written.enter_context(replacing(args.plan)), result.plan.to_json())
+        if args.page:
+            result.page(facts=_facts(args)).write(written.enter_context(replacing(args.page)))
+        if args.out:
+            save_model(result.model, source, args.out, result.details(args.input))
     if args.latency:
         times = latencies([source.model, result.model], *call)
         more |= dict(zip(("latency_before", "latency_after"), times, strict=True))

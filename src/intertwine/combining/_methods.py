@@ -11,7 +11,7 @@ soup      the average of those models that raise the accuracy, in turn     Worts
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +130,7 @@ def fisher(models: Sequence[nn.Module], settings: Settings) -> nn.Module:
             for share, f in zip(settings.shares, information, strict=True)
         ]
         total = torch.stack([torch.broadcast_to(p, weights[0][name].shape) for p in parts])
+        total = total / total.amax(0)  # so that no product overflows
         values = torch.stack([w[name] for w in weights])
         out[name] = (total * values).sum(0) / total.sum(0)
     return with_weights(models[0], out)
@@ -161,12 +162,7 @@ def fisher_information(model: nn.Module, settings: Settings) -> Weights:
     for inputs, _ in Batches(settings.data, batch=1, limit=settings.limit, device=device):
         scores = scores_of(own, inputs).log_softmax(-1)
         scores = scores.reshape(-1, scores.shape[-1])
-        if not bool(torch.isfinite(scores).all()):
-            raise DataError(
-                "what a network computes on these inputs is not finite",
-                so="it has no Fisher information there",
-                do="prepare the inputs as the networks expect them",
-            )
+        _assert_finite("what a network computes", [scores])
         drawn = torch.multinomial(scores.detach().exp().cpu(), 1, generator=generator).to(device)
         own.zero_grad()
         scores.gather(1, drawn).sum().backward()
@@ -174,7 +170,17 @@ def fisher_information(model: nn.Module, settings: Settings) -> Weights:
             if p.grad is not None:
                 total[name] += p.grad.double().square()
         count += 1
+    _assert_finite("the squared gradient of a network", total.values())
     return {name: value / max(count, 1) for name, value in total.items()}
+
+
+def _assert_finite(what: str, values: Iterable[Tensor]) -> None:
+    if not all(bool(value.isfinite().all()) for value in values):
+        raise DataError(
+            f"{what} on these inputs is not finite",
+            so="it has no Fisher information there",
+            do="prepare the inputs as the networks expect them",
+        )
 
 
 def _changes(models: Sequence[nn.Module], settings: Settings) -> tuple[Weights, list[Weights]]:

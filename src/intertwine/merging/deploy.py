@@ -10,6 +10,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from intertwine.errors import InputError, MissingExtra, Unsupported, VerificationFailed
-from intertwine.files import write_bytes
+from intertwine.files import replacing
 from intertwine.foreign import report_nothing
 from intertwine.graph.export import eval_copy, export_program, free_shapes, load_program
 from intertwine.text import first_line
@@ -65,12 +66,14 @@ def latencies(
     return [statistics.median(taken[1:]) for taken in times]
 
 
-def export_model(
+@contextmanager
+def exporting(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], path: str | Path, form: str
-) -> Exported:
+) -> Iterator[Exported]:
     """Write `model` as an exported program (.pt2) or ONNX, and check that it computes the same.
 
-    The batch stays free where the model allows it. Nothing is left behind if the check fails.
+    The batch stays free where the model allows it. The file takes its place at the end of the block; nothing
+    is left behind if the check fails, or what is written meanwhile.
     """
     if form not in FORMS:
         raise InputError(f"no form {form!r}", do=f"use one of {', '.join(FORMS)}")
@@ -90,8 +93,10 @@ def export_model(
                 if not free:
                     what = f"the model cannot be exported to {form}: {first_line(problem)}"
                     raise InputError(what) from problem
-        write_bytes(target, file.read_bytes())
-    return Exported(str(target), form, error, batches)
+        written = file.read_bytes()
+    with replacing(target) as beside:
+        beside.write_bytes(written)
+        yield Exported(str(target), form, error, batches)
 
 
 def _compare(
