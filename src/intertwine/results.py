@@ -49,8 +49,8 @@ class Result:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "save" in vars(cls):  # of every result, its own form of it included
-            cls.save = checked(cls.save)  # type: ignore[method-assign]
+        for name in {"page", "save"} & vars(cls).keys():  # of every result, its own form of them included
+            setattr(cls, name, checked(vars(cls)[name]))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `--json` prints it."""

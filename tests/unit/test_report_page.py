@@ -16,12 +16,15 @@ from torch import nn
 import intertwine
 from intertwine import pages
 from intertwine.comparing import compare
-from intertwine.errors import InputError
+from intertwine.errors import InputError, WrongKind
+from intertwine.pages.collection import report
 from intertwine.pages.network_map import COLOURS, render_map
 from intertwine.pages.page import FLAT, SOLID, Html, Page, made_by
 from intertwine.pages.similarity_figures import curves, heat_map, scatter
 from intertwine.pages.similarity_page import comparison_page
 from intertwine.pages.symmetry_page import symmetry_page
+from intertwine.results import Result
+from intertwine.symmetry import Report
 
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>&\"'"
 
@@ -282,3 +285,16 @@ def test_the_footer_names_the_seed():
         assert ", seed 7<br>Made by" in Page("t").render()
     with made_by("intertwine doctor"):
         assert "seed" not in Page("t").render()
+
+
+def test_facts_of_another_kind_are_refused():
+    """By pages that results make themselves, by those of `intertwine.pages`, and by plain ones."""
+
+    class Plain(Result):
+        def to_dict(self):
+            return {"a": 1}
+
+    for result in (Plain(), report([Page("One")]), Report.__new__(Report)):
+        with pytest.raises(WrongKind, match=r"facts of .*page is a int, not a mapping"):
+            result.page(facts=5)
+    assert "known" in Plain().page(facts={"known": 1}).render()

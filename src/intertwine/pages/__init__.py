@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.results import Result
 
@@ -54,9 +55,9 @@ def page_of(result: Any, **options: Any) -> Page:
     }
     for kind, make in pages.items():
         if isinstance(result, kind):
-            return make(result, **options)
+            return checked(make)(result, **options)
     if isinstance(result, Result):
-        return plain_page(result, **options)
+        return checked(plain_page)(result, **options)
     raise InputError(f"{type(result).__name__} has no page", do="give what a verb returned")
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from intertwine.checks import checked
 from intertwine.pages.page import Page
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ _FRAME = {"template": "plotly_white", "margin": {"l": 60, "r": 20, "t": 30, "b":
 _MOST = 12  # models that are listed without a click
 
 
+@checked
 def coverage_page(found: Coverage, facts: Mapping[str, Any] | None = None) -> Page:
     """How many models are exact, how much of each is covered, what froze the rest."""
     page = Page(f"Coverage of {found.library}")

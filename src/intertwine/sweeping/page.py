@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from intertwine.checks import checked
 from intertwine.pages.page import Page
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ _FRAME = {"template": "plotly_white", "margin": {"l": 60, "r": 20, "t": 30, "b":
 _MOST, _TOLD, _COLUMNS = 12, 3, 3  # quantities that get a picture, that the finding names; pictures in a row
 
 
+@checked
 def sweep_page(report: SweepReport, facts: Mapping[str, Any] | None = None) -> Page:
     """The spread of every quantity, and what failed."""
     page = Page("A sweep")
