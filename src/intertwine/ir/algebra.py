@@ -25,7 +25,7 @@ import numpy as np
 
 from intertwine.ir.ledger import ANY_NONLINEAR, NONLINEAR, UNMERGEABLE, Ids, Ledger
 from intertwine.ir.placing import align, firmer, of_rank, over, project, separate, without
-from intertwine.ir.value import Axis, Factor, Value, constant, fixed, reshape, single, take, zero_scale
+from intertwine.ir.value import Extent, Factor, Value, constant, fixed, reshape, single, take, zero_scale
 
 THIN = "one channel, which meets several or an op that takes it for none"
 
@@ -54,14 +54,14 @@ class Algebra:
                 self._freeze_where(left, axes_right - covered_right)
                 self._freeze_where(right, axes_left - covered_left)
 
-    def _freeze_where(self, value: Value, bare: set[Axis]) -> None:
+    def _freeze_where(self, value: Value, bare: set[Extent]) -> None:
         for factor in value.factors:
             shared = [a for a in factor.axes if a in bare]
             if shared:
                 labels = project(self.ledger, factor, shared)
                 self.ledger.freeze(labels, "meets positions that are fixed")
 
-    def _total(self, value: Value, axes: Sequence[Axis]) -> Ids:
+    def _total(self, value: Value, axes: Sequence[Extent]) -> Ids:
         """The sum of a value's scales over `axes`, as one array (a fresh one where several factors meet)."""
         inside = [f for f in value.factors if set(f.axes) <= set(axes)]
         shape = tuple(a.size for a in axes)
@@ -101,10 +101,10 @@ class Algebra:
             if not set(rest) <= value.behind():
                 ids = project(self.ledger, factor, rest)
                 kept.append(Factor(tuple(rest), ids, zero_scale(ids.shape)))
-        plain = {a: Axis(a.size) for a in axes}
+        plain = {a: Extent(a.size) for a in axes}
         return replace(value.renamed(plain), factors=tuple(kept))
 
-    def plain(self, value: Value, axes: set[Axis] | None = None) -> Value:
+    def plain(self, value: Value, axes: set[Extent] | None = None) -> Value:
         """The same value without its axes of single channels (or without these), which are not rescaled."""
         thin = value.thin() if axes is None else axes
         if not thin:
@@ -133,7 +133,7 @@ class Algebra:
             values = self._one_width(values, places)
             values = align(self.ledger, values, places)
         self._match(values)
-        dims: dict[str, tuple[Axis, ...]] = {}
+        dims: dict[str, tuple[Extent, ...]] = {}
         for value, term in zip(values, terms, strict=True):
             for letter, dim in zip(term, value.dims, strict=True):
                 current = dims.get(letter, ())
@@ -150,7 +150,7 @@ class Algebra:
                 sizes[letter] = max(sizes.get(letter, 1), size)
         return [sizes[letter] for letter in out]
 
-    def _contract(self, values: Sequence[Value], kept: set[Axis]) -> None:
+    def _contract(self, values: Sequence[Value], kept: set[Extent]) -> None:
         """Scales of what is summed over must cancel."""
         gone = [(v, f) for v, value in enumerate(values) for f in value.factors if not set(f.axes) <= kept]
         while gone:
@@ -177,7 +177,7 @@ class Algebra:
                         self.ledger.mark(f.ids, ANY_NONLINEAR | UNMERGEABLE, blocks=False)
                         self.ledger.mark(project(self.ledger, f, [axis]), ANY_NONLINEAR | UNMERGEABLE)
 
-    def _keep(self, values: Sequence[Value], kept: set[Axis]) -> list[Factor]:
+    def _keep(self, values: Sequence[Value], kept: set[Extent]) -> list[Factor]:
         """Factors of the result: what is left of each, scales of several operands added up."""
         remaining: list[tuple[int, Factor]] = []
         for v, value in enumerate(values):
@@ -259,8 +259,8 @@ class Algebra:
             factors.append(Factor(top.axes, top.ids, totals[0]))
         return tuple(factors)
 
-    def _dims(self, values: Sequence[Value]) -> tuple[tuple[Axis, ...], ...]:
-        dims: list[tuple[Axis, ...]] = [()] * len(values[0].dims)
+    def _dims(self, values: Sequence[Value]) -> tuple[tuple[Extent, ...], ...]:
+        dims: list[tuple[Extent, ...]] = [()] * len(values[0].dims)
         for value in values:
             for d, dim in enumerate(value.dims):
                 dims[d] = firmer(dims[d], dim)
@@ -405,14 +405,14 @@ class Algebra:
         ]
         factors = list(self._agree(rests)) if rests else []
         sizes = [p.shape[dim] for p in parts]
-        axis = Axis(sum(sizes))
+        axis = Extent(sum(sizes))
         if any(s is not None for s in sides):
             factors.append(self._side_by_side(parts, sides, ends, common, axis))
         dims, whole = self._dims(flat), (axis,) if axis.size != 1 else ()
         return Value((*dims[:dim], whole, *dims[dim:]), tuple(factors), all(p.zero for p in parts))
 
     def _beside(
-        self, part: Value, side: Factor | None, end: Axis | None, common: Sequence[Axis]
+        self, part: Value, side: Factor | None, end: Extent | None, common: Sequence[Extent]
     ) -> tuple[Factor, ...]:
         """The factors of a part that do not run along the concatenated axis."""
         others = tuple(f for f in part.factors if f is not side)
@@ -426,9 +426,9 @@ class Algebra:
         self,
         parts: Sequence[Value],
         sides: Sequence[Factor | None],
-        ends: Sequence[Axis | None],
-        common: Sequence[Axis],
-        axis: Axis,
+        ends: Sequence[Extent | None],
+        common: Sequence[Extent],
+        axis: Extent,
     ) -> Factor:
         """One factor along the joint axis; joint parts stay joint if all are joint in the same way.
 
@@ -478,7 +478,7 @@ class Algebra:
                 self.ledger.mark(factor.ids, ANY_NONLINEAR)
         if not covered:
             size = value.shape[dim] + before + after
-            dims = (*value.dims[:dim], (Axis(size),), *value.dims[dim + 1 :])
+            dims = (*value.dims[:dim], (Extent(size),), *value.dims[dim + 1 :])
             return Value(dims, value.factors, value.zero and fill == 0.0)
         shape = list(value.shape)
         shape[dim] = before + after
@@ -496,7 +496,7 @@ class Algebra:
         dims = ((),) * missing + value.dims
         return value.with_dims(
             tuple(
-                d if d or shape[i] in (1, -1) else (Axis(int(shape[i]), wild=True),)
+                d if d or shape[i] in (1, -1) else (Extent(int(shape[i]), wild=True),)
                 for i, d in enumerate(dims)
             )
         )

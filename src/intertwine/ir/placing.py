@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 from intertwine.ir.ledger import Ids, Ledger
-from intertwine.ir.value import Axis, Factor, Value, join
+from intertwine.ir.value import Extent, Factor, Value, join
 
 
-def project(ledger: Ledger, factor: Factor, axes: Sequence[Axis]) -> Ids:
+def project(ledger: Ledger, factor: Factor, axes: Sequence[Extent]) -> Ids:
     """The labels of a factor as seen from a subset of its axes: its own, or those of the blocks."""
     axes = [a for a in axes if a in factor.axes]
     rest = [a for a in factor.axes if a not in axes]
@@ -42,7 +42,7 @@ def align(ledger: Ledger, values: list[Value], places: Sequence[tuple[int, int]]
                 break
             if sizes[k] != small:
                 values[v] = values[v].split(values[v].dims[d][k], (small, sizes[k] // small))
-    common: dict[int, Axis] = {}
+    common: dict[int, Extent] = {}
     for v, d in places:
         names = {}
         for k, axis in enumerate(values[v].dims[d]):
@@ -56,17 +56,17 @@ def align(ledger: Ledger, values: list[Value], places: Sequence[tuple[int, int]]
 def separate(values: Sequence[Value]) -> list[Value]:
     """Copies that share no axis objects, so that one axis never stands in two roles."""
     merged = [v.merged() for v in values]
-    return [v.renamed({a: Axis(a.size, a.wild) for d in v.dims for a in d}) for v in merged]
+    return [v.renamed({a: Extent(a.size, a.wild) for d in v.dims for a in d}) for v in merged]
 
 
-def over(factor: Factor, axes: Sequence[Axis], array: Ids) -> Ids:
+def over(factor: Factor, axes: Sequence[Extent], array: Ids) -> Ids:
     """A factor's array, its axes placed among `axes` and 1 elsewhere."""
     present = [a for a in axes if a in factor.axes]
     moved = array.transpose([factor.axes.index(a) for a in present])
     return moved.reshape([a.size if a in factor.axes else 1 for a in axes])
 
 
-def firmer(current: tuple[Axis, ...], dim: tuple[Axis, ...]) -> tuple[Axis, ...]:
+def firmer(current: tuple[Extent, ...], dim: tuple[Extent, ...]) -> tuple[Extent, ...]:
     """Of two readings of one dimension, axis by axis, the one that is not broadcast."""
     if not current or not dim:
         return current or dim
@@ -78,6 +78,6 @@ def of_rank(value: Value, rank: int) -> Value:
     return value.with_dims(((),) * (rank - len(value.dims)) + value.dims)
 
 
-def without(dims: tuple[tuple[Axis, ...], ...], dim: int) -> tuple[tuple[Axis, ...], ...]:
+def without(dims: tuple[tuple[Extent, ...], ...], dim: int) -> tuple[tuple[Extent, ...], ...]:
     """All dimensions but one."""
     return dims[:dim] + dims[dim + 1 :]

@@ -26,7 +26,7 @@ from intertwine.ir.ledger import ANY_NONLINEAR, ZERO, Ids, Ledger
 
 
 @dataclass(frozen=True, eq=False)
-class Axis:
+class Extent:
     """One factor of a dimension; compared by identity."""
 
     size: int
@@ -37,18 +37,18 @@ class Axis:
 class Factor:
     """Labels and scales on a tuple of axes."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[Extent, ...]
     ids: Ids
     scale: Ids
 
-    def on(self, axes: Sequence[Axis]) -> Factor:
+    def on(self, axes: Sequence[Extent]) -> Factor:
         """The same factor with its axes in another order."""
         if tuple(axes) == self.axes:
             return self
         order = [self.axes.index(a) for a in axes]
         return Factor(tuple(axes), self.ids.transpose(order), self.scale.transpose(order))
 
-    def renamed(self, names: dict[Axis, Axis]) -> Factor:
+    def renamed(self, names: dict[Extent, Extent]) -> Factor:
         """The same factor on other axis objects of the same sizes."""
         return Factor(tuple(names.get(a, a) for a in self.axes), self.ids, self.scale)
 
@@ -57,7 +57,7 @@ class Factor:
 class Value:
     """A symbolic tensor; `zero` means that all its entries are known to be 0."""
 
-    dims: tuple[tuple[Axis, ...], ...]
+    dims: tuple[tuple[Extent, ...], ...]
     factors: tuple[Factor, ...] = ()
     zero: bool = False
 
@@ -66,19 +66,19 @@ class Value:
         """The shape of the real tensor."""
         return tuple(math.prod(a.size for a in d) for d in self.dims)
 
-    def covered(self) -> set[Axis]:
+    def covered(self) -> set[Extent]:
         """The axes that carry labels."""
         return {a for f in self.factors for a in f.axes}
 
-    def behind(self) -> set[Axis]:
+    def behind(self) -> set[Extent]:
         """The axes that carry labels and lie along no dimension: every row is one of their slices."""
         return self.covered() - {a for d in self.dims for a in d}
 
-    def thin(self) -> set[Axis]:
+    def thin(self) -> set[Extent]:
         """The axes of single channels."""
         return {a for d in self.dims for a in d if a.size == 1}
 
-    def factors_on(self, axes: Iterable[Axis]) -> list[Factor]:
+    def factors_on(self, axes: Iterable[Extent]) -> list[Factor]:
         """The factors that touch any of these axes."""
         wanted = set(axes)
         return [f for f in self.factors if wanted.intersection(f.axes)]
@@ -87,11 +87,11 @@ class Value:
         """Dimensions in another order."""
         return Value(tuple(self.dims[i] for i in order), self.factors, self.zero)
 
-    def with_dims(self, dims: Iterable[tuple[Axis, ...]]) -> Value:
+    def with_dims(self, dims: Iterable[tuple[Extent, ...]]) -> Value:
         """The same axes, grouped into dimensions in another way."""
         return Value(tuple(dims), self.factors, self.zero)
 
-    def renamed(self, names: dict[Axis, Axis]) -> Value:
+    def renamed(self, names: dict[Extent, Extent]) -> Value:
         """The same value on other axis objects of the same sizes."""
         return Value(
             tuple(tuple(names.get(a, a) for a in d) for d in self.dims),
@@ -99,9 +99,9 @@ class Value:
             self.zero,
         )
 
-    def split(self, axis: Axis, sizes: Sequence[int]) -> Value:
+    def split(self, axis: Extent, sizes: Sequence[int]) -> Value:
         """Replace one axis by several, major to minor."""
-        parts = tuple(Axis(s, axis.wild) for s in sizes)
+        parts = tuple(Extent(s, axis.wild) for s in sizes)
 
         def cut(factor: Factor) -> Factor:
             if axis not in factor.axes:
@@ -111,7 +111,7 @@ class Value:
             shape = tuple(a.size for a in axes)
             return Factor(axes, factor.ids.reshape(shape), factor.scale.reshape(shape))
 
-        def put(dim: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        def put(dim: tuple[Extent, ...]) -> tuple[Extent, ...]:
             return tuple(b for a in dim for b in (parts if a is axis else (a,)))
 
         return Value(tuple(put(d) for d in self.dims), tuple(cut(f) for f in self.factors), self.zero)
@@ -123,7 +123,7 @@ class Value:
         value = self
         owners = {a: frozenset(id(f) for f in self.factors if a in f.axes) for d in self.dims for a in d}
         for dim in self.dims:
-            run: list[Axis] = []
+            run: list[Extent] = []
             for axis in (*dim, None):
                 if axis is not None and (
                     not run or (owners[axis] == owners[run[-1]] and axis.wild == run[-1].wild)
@@ -135,10 +135,10 @@ class Value:
                 run = [axis] if axis is not None else []
         return value
 
-    def _merge(self, run: list[Axis]) -> Value:
+    def _merge(self, run: list[Extent]) -> Value:
         # What carries a label is not wild, even if it was broadcast along a part of it.
         wild = all(a.wild for a in run) and not self.factors_on(run)
-        whole = Axis(math.prod(a.size for a in run), wild)
+        whole = Extent(math.prod(a.size for a in run), wild)
 
         def glue(factor: Factor) -> Factor:
             if run[0] not in factor.axes:
@@ -148,7 +148,7 @@ class Value:
             shape = (*(a.size for a in rest), whole.size)
             return Factor((*rest, whole), moved.ids.reshape(shape), moved.scale.reshape(shape))
 
-        def put(dim: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        def put(dim: tuple[Extent, ...]) -> tuple[Extent, ...]:
             return tuple(whole if a is run[0] else a for a in dim if a is run[0] or a not in run)
 
         return Value(tuple(put(d) for d in self.dims), tuple(glue(f) for f in self.factors), self.zero)
@@ -156,12 +156,12 @@ class Value:
 
 def fixed(shape: Sequence[int]) -> Value:
     """A value that no symmetry touches."""
-    return Value(tuple((Axis(int(s)),) if s != 1 else () for s in shape))
+    return Value(tuple((Extent(int(s)),) if s != 1 else () for s in shape))
 
 
 def constant(shape: Sequence[int], zero: bool = False) -> Value:
     """A value whose entries are all equal."""
-    return Value(tuple((Axis(int(s), wild=True),) if s != 1 else () for s in shape), zero=zero)
+    return Value(tuple((Extent(int(s), wild=True),) if s != 1 else () for s in shape), zero=zero)
 
 
 def parameter(
@@ -170,7 +170,7 @@ def parameter(
     """A weight about which nothing is known yet: one fresh factor a dimension; along those that are stacked
     it has labels of its own in every slice of dimension 0, whose scales do what those of the slices would.
     thin: the dimensions of size 1 that are a channel."""
-    dims = tuple((Axis(1),) if d in thin else axes for d, axes in enumerate(fixed(shape).dims))
+    dims = tuple((Extent(1),) if d in thin else axes for d, axes in enumerate(fixed(shape).dims))
     factors: list[Factor] = []
     for dim, axes in enumerate(dims):
         if axes:
@@ -183,7 +183,7 @@ def parameter(
     return Value(dims, tuple(factors))
 
 
-def join(ledger: Ledger, value: Value, axes: Sequence[Axis]) -> Value:
+def join(ledger: Ledger, value: Value, axes: Sequence[Extent]) -> Value:
     """Make one axis of several neighbouring ones that carry different factors.
 
     A position of the joint axis lies in one block for each factor (and in a frozen block for fixed axes),
@@ -219,13 +219,13 @@ def join(ledger: Ledger, value: Value, axes: Sequence[Axis]) -> Value:
     return replace(value, factors=(*kept, Factor(tuple(spread), ids, scale)))._merge(axes)
 
 
-def _refix(value: Value, axes: Sequence[Axis]) -> Value:
+def _refix(value: Value, axes: Sequence[Extent]) -> Value:
     """Fixed and wild axes side by side become one fixed axis (wild is the weaker claim)."""
-    plain = {a: Axis(a.size) for a in axes}
+    plain = {a: Extent(a.size) for a in axes}
     return value.renamed(plain)._merge(list(plain.values()))
 
 
-def _spread(factor: Factor, axes: Sequence[Axis], array: Ids) -> Ids:
+def _spread(factor: Factor, axes: Sequence[Extent], array: Ids) -> Ids:
     """A factor's array broadcast over `axes`."""
     present = [a for a in axes if a in factor.axes]
     moved = array.transpose([factor.axes.index(a) for a in present])
@@ -237,10 +237,10 @@ def reshape(ledger: Ledger, value: Value, shape: Sequence[int]) -> Value:
     """`view`: the axes in order are cut and grouped anew; axes that do not divide are joined first."""
     value = value.merged()
     queue = [a for d in value.dims for a in d]
-    dims: list[tuple[Axis, ...]] = []
+    dims: list[tuple[Extent, ...]] = []
     value = value.with_dims(tuple((a,) for a in queue))
     for size in shape:
-        group: list[Axis] = []
+        group: list[Extent] = []
         need = int(size)
         while need > 1:
             head = queue[0]
@@ -267,7 +267,7 @@ def reshape(ledger: Ledger, value: Value, shape: Sequence[int]) -> Value:
     return value.with_dims(dims).merged()
 
 
-def _copies_among_positions(group: Sequence[Axis], covered: set[Axis]) -> bool:
+def _copies_among_positions(group: Sequence[Extent], covered: set[Extent]) -> bool:
     return any(a.wild for a in group) and any(not a.wild and a not in covered for a in group)
 
 
@@ -293,7 +293,7 @@ def take(ledger: Ledger, value: Value, dim: int, index: Ids) -> Value:
     value = single(ledger, value, dim)
     keep = len(index) != 1
     old = value.dims[dim][0] if value.dims[dim] else None
-    new = Axis(len(index), old.wild if old is not None else True)
+    new = Extent(len(index), old.wild if old is not None else True)
     factors: list[Factor] = []
     for factor in value.factors:
         if old is None or old not in factor.axes:

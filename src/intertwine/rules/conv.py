@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from intertwine.activations import intertwiner
-from intertwine.ir.value import Axis, Value, fixed
+from intertwine.ir.value import Extent, Value, fixed
 from intertwine.rules import moments
 from intertwine.rules.registry import Context, rule
 
@@ -86,7 +86,7 @@ def _conv(ctx: Context, x: Value, weight: Value, bias: Value | None, groups: int
     if bias is not None:
         ctx.role(bias, 0, "bias")
         out = ctx.add(out, bias)
-    pixels = tuple((Axis(s),) if s != 1 else () for s in ctx.shape[len(ctx.shape) - spatial :])
+    pixels = tuple((Extent(s),) if s != 1 else () for s in ctx.shape[len(ctx.shape) - spatial :])
     return out.with_dims((*(out.dims[1:] if unbatched else out.dims), *pixels))
 
 
@@ -98,7 +98,7 @@ def _without(value: Value, spatial: int) -> Value:
 def _pool(ctx: Context, x: Value, spatial: int) -> Value:
     rank = len(x.dims)
     x = _without(ctx.fix(x, PIXELS, range(rank - spatial, rank)), spatial)
-    pixels = tuple((Axis(s),) if s != 1 else () for s in ctx.shape[len(ctx.shape) - spatial :])
+    pixels = tuple((Extent(s),) if s != 1 else () for s in ctx.shape[len(ctx.shape) - spatial :])
     return x.with_dims((*x.dims, *pixels))
 
 
@@ -179,8 +179,8 @@ def im2col(ctx: Context, x: Value, kernel: Sequence[int], *args: object) -> Valu
     rank = len(x.dims)
     x = _without(ctx.fix(x, PIXELS, (rank - 2, rank - 1)), 2)
     window = int(np.prod(list(kernel)))
-    inner = (Axis(window),) if window > 1 else ()
-    return x.with_dims((*x.dims[:-1], x.dims[-1] + inner, (Axis(ctx.shape[-1]),)))
+    inner = (Extent(window),) if window > 1 else ()
+    return x.with_dims((*x.dims[:-1], x.dims[-1] + inner, (Extent(ctx.shape[-1]),)))
 
 
 @rule("col2im.default")

@@ -12,7 +12,7 @@ import numpy as np
 
 from intertwine.activations import intertwiner
 from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE
-from intertwine.ir.value import Axis, Factor, Value, constant, fixed, zero_scale
+from intertwine.ir.value import Extent, Factor, Value, constant, fixed, zero_scale
 from intertwine.rules.registry import Context, is_value, rule
 
 POINTED = "an index points into it"
@@ -22,7 +22,7 @@ def _with_sizes(value: Value, sizes: Mapping[int, int]) -> Value:
     """The value with dimensions on which nothing lies in other sizes, their positions all different."""
     dims = list(value.dims)
     for dim, size in sizes.items():
-        dims[dim] = (Axis(size),) if size > 1 else ()
+        dims[dim] = (Extent(size),) if size > 1 else ()
     return replace(value, dims=tuple(dims), zero=False)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE
 from intertwine.ir.placing import project
-from intertwine.ir.value import Axis, Factor, Value, fixed, zero_scale
+from intertwine.ir.value import Extent, Factor, Value, fixed, zero_scale
 from intertwine.rules.linear import matmul, row_and_column, take_diagonal
 from intertwine.rules.registry import Context, rule
 
@@ -55,7 +55,7 @@ def inverse(ctx: Context, x: Value) -> Value:
         ctx.ledger.equation((factor.scale, scale), (1.0, 1.0), (1, 1))
         factors.append(Factor(factor.axes, factor.ids, scale))
     # Of equal entries the inverse is none.
-    plain = {a: Axis(a.size) for a in sides if a.wild}
+    plain = {a: Extent(a.size) for a in sides if a.wild}
     return Value((*x.dims[:-2], x.dims[-1], x.dims[-2]), tuple(factors)).renamed(plain)
 
 
@@ -103,7 +103,7 @@ def diag_embed(ctx: Context, x: Value, offset: int = 0, dim1: int = -2, dim2: in
     if not plain or len(last) != 1 or len(found) != 1:
         x = ctx.fix(x, "put on a diagonal")
         return replace(fixed(ctx.shape), zero=x.zero)
-    (entries,), columns = found, Axis(last[0].size)
+    (entries,), columns = found, Extent(last[0].size)
     ids = ctx.ledger.fresh_labels(entries.ids.shape)
     ctx.ledger.tie(ids, entries.ids)
     ctx.ledger.mark(ids, ANY_NONLINEAR | UNMERGEABLE)

@@ -12,7 +12,7 @@ import numpy as np
 
 from intertwine.activations import intertwiner
 from intertwine.ir.ledger import UNMERGEABLE
-from intertwine.ir.value import Axis, Value, fixed
+from intertwine.ir.value import Extent, Value, fixed
 from intertwine.rules.linear import linear
 from intertwine.rules.registry import Context, rule
 from intertwine.rules.shape import select, stack
@@ -102,7 +102,7 @@ def _run(
             ends.append(_settled(ctx, step, x, start, weights[k * each : (k + 1) * each]))
             outs.append(ends[-1][0])
         x = ctx.concat(outs, len(outs[0].dims) - 1) if both else outs[0]
-    place = (Axis(steps),) if steps > 1 else ()
+    place = (Extent(steps),) if steps > 1 else ()
     out = x.with_dims((*x.dims[:time], place, *x.dims[time:]))
     return (out, *(stack(ctx, [end[k] for end in ends], 0) for k in range(len(states))))
 

@@ -16,7 +16,7 @@ import numpy as np
 from intertwine.ir.algebra import Algebra
 from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE, Ids
 from intertwine.ir.placing import project
-from intertwine.ir.value import Axis, Factor, Value, zero_scale
+from intertwine.ir.value import Extent, Factor, Value, zero_scale
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -131,7 +131,7 @@ class Context(Algebra):
         which ones they are depends on no accident (`rules.ties`). If so, they are remembered."""
         return False
 
-    def behind(self, size: int) -> Axis | None:
+    def behind(self, size: int) -> Extent | None:
         """Where every row of the result takes one of `size` slices: an axis that stands for the choice. Two
         lookups have the same one if their rows take the same slices; None where nothing is known of it."""
         return None
@@ -170,7 +170,7 @@ class Context(Algebra):
             if rest:
                 ids = project(self.ledger, factor, rest)
                 kept.append(Factor(tuple(rest), ids, zero_scale(ids.shape)))
-        plain = value.renamed({axes[0]: Axis(axes[0].size)})
+        plain = value.renamed({axes[0]: Extent(axes[0].size)})
         return replace(plain, factors=tuple(kept))
 
     def labelled(self, value: Value, dim: int) -> Value:
@@ -180,7 +180,7 @@ class Context(Algebra):
         if value.shape[dim] != len(self.named) or len(self.named) < 2:
             self.ledger.freeze(self.named, "they name places among others")
             return value
-        axis = Axis(len(self.named))
+        axis = Extent(len(self.named))
         factor = Factor((axis,), self.named, zero_scale(self.named.shape))
         dims = (*value.dims[:dim], (axis,), *value.dims[dim + 1 :])
         return Value(dims, (*value.factors, factor))

@@ -10,7 +10,7 @@ import torch
 
 from intertwine.ir.ledger import Ids
 from intertwine.ir.placing import separate
-from intertwine.ir.value import Axis, Value, constant, fixed
+from intertwine.ir.value import Extent, Value, constant, fixed
 from intertwine.rules import moments
 from intertwine.rules.registry import Context, rule
 
@@ -89,7 +89,9 @@ def repeat(ctx: Context, x: Value, repeats: Sequence[int]) -> Value:
     rank = max(len(x.dims), len(repeats))
     dims = ((),) * (rank - len(x.dims)) + x.dims
     counts = [1] * (rank - len(repeats)) + list(repeats)
-    return x.with_dims(((Axis(r, wild=True), *d) if r > 1 else d) for r, d in zip(counts, dims, strict=True))
+    return x.with_dims(
+        ((Extent(r, wild=True), *d) if r > 1 else d) for r, d in zip(counts, dims, strict=True)
+    )
 
 
 @rule("repeat_interleave.self_int")
@@ -98,7 +100,7 @@ def repeat_interleave(ctx: Context, x: Value, repeats: int, dim: int | None = No
     if dim is None:
         x, dim = ctx.reshape(x, (int(np.prod(x.shape)),)), 0
     dim %= len(x.dims)
-    extra = (Axis(repeats, wild=True),) if repeats > 1 else ()
+    extra = (Extent(repeats, wild=True),) if repeats > 1 else ()
     return x.with_dims((*x.dims[:dim], x.dims[dim] + extra, *x.dims[dim + 1 :]))
 
 
@@ -193,7 +195,7 @@ def pad(
         elif before or after:
             x = ctx.fix(x, f"padded by {mode}", [dim])
             size = x.shape[dim] + before + after
-            x = x.with_dims((*x.dims[:dim], (Axis(size),), *x.dims[dim + 1 :]))
+            x = x.with_dims((*x.dims[:dim], (Extent(size),), *x.dims[dim + 1 :]))
     return x
 
 

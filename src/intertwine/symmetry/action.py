@@ -19,7 +19,7 @@ from torch import Tensor
 
 from intertwine.errors import Unsupported
 from intertwine.ir.ledger import Ids
-from intertwine.ir.value import Axis, Factor, Value
+from intertwine.ir.value import Extent, Factor, Value
 from intertwine.symmetry.colours import mix
 from intertwine.symmetry.structure import Linear, Structure
 from intertwine.symmetry.transform import Element
@@ -160,7 +160,7 @@ class ValueAction:
     def __init__(self, structure: Structure, value: Value) -> None:
         self.structure, self.value = structure, value
         self.factors = tuple(FactorAction(structure, f) for f in value.factors)
-        self.axes: list[Axis] = [a for d in value.dims for a in d]
+        self.axes: list[Extent] = [a for d in value.dims for a in d]
 
     def __call__(self, element: Element, x: Tensor) -> Tensor:
         """g . x; dimensions that no symmetry touches may have any size."""
@@ -209,7 +209,7 @@ class ValueAction:
                 raise Unsupported(f"a value of shape {list(shape)}, traced as {list(self.value.shape)}")
         return out
 
-    def _spread(self, axes: tuple[Axis, ...], numbers: np.ndarray, like: Tensor) -> Tensor:
+    def _spread(self, axes: tuple[Extent, ...], numbers: np.ndarray, like: Tensor) -> Tensor:
         """Numbers over some axes, shaped to multiply a tensor over all axes."""
         order = sorted(range(len(axes)), key=lambda k: self.axes.index(axes[k]))
         array = numbers.reshape([a.size for a in axes]).transpose(order)
@@ -238,7 +238,7 @@ class ValueAction:
     def _moved(self, y: Tensor, cluster: list[FactorAction], relabel: Ids) -> Tensor:
         axes = list(dict.fromkeys(a for f in cluster for a in f.factor.axes))
         shape = [a.size for a in axes]
-        target: dict[Axis, np.ndarray] = {}
+        target: dict[Extent, np.ndarray] = {}
         for f in cluster:
             mine = f.factor.axes
             sizes = [a.size for a in mine]

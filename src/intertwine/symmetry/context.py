@@ -13,7 +13,7 @@ from torch import fx
 from intertwine.graph.export import Traced
 from intertwine.ir.ledger import UNMERGEABLE, Ids, Ledger
 from intertwine.ir.placing import project
-from intertwine.ir.value import Axis, Factor, Value, parameter
+from intertwine.ir.value import Extent, Factor, Value, parameter
 from intertwine.rules import Context, facts
 from intertwine.rules.registry import Product
 from intertwine.rules.routing import Names, row_by_row, rows_first
@@ -75,8 +75,10 @@ class GraphContext(Context):
         self.windows = Windows()
         self._names: Names
         self._node: fx.Node
-        self._choices: dict[Any, Axis] = {}  # what says which slices rows take -> the axis that stands for it
-        self._lead: dict[Axis, int] = {}  # how many dimensions these rows have
+        self._choices: dict[
+            Any, Extent
+        ] = {}  # what says which slices rows take -> the axis that stands for it
+        self._lead: dict[Extent, int] = {}  # how many dimensions these rows have
         self._ties: Ties
 
     def begin(self, traced: Traced) -> None:
@@ -95,12 +97,12 @@ class GraphContext(Context):
         for labels in seen:
             self.ledger.freeze(labels, "their places are computed with")
 
-    def behind(self, size: int) -> Axis | None:
+    def behind(self, size: int) -> Extent | None:
         """See `Context.behind`."""
         chosen, lead = self._names.chosen_by(self._node)
         if chosen is None or not lead:
             return None
-        axis = self._choices.setdefault((chosen, size), Axis(size))
+        axis = self._choices.setdefault((chosen, size), Extent(size))
         return axis if self._lead.setdefault(axis, lead) == lead else None
 
     def settled(self, node: fx.Node, env: Mapping[fx.Node, Any]) -> tuple[Mapping[fx.Node, Any], bool]:
@@ -109,7 +111,7 @@ class GraphContext(Context):
         rows = {n: axes for n in node.all_input_nodes if (axes := _behind(env[n]))} if self._lead else {}
         if not rows:
             return env, True
-        choices = set[Axis]().union(*rows.values())
+        choices = set[Extent]().union(*rows.values())
         lead = self._lead[next(iter(choices))]
         if len(choices) == 1 and row_by_row(node, list(rows), lead):
             return env, rows_first(node, list(rows), lead)
@@ -292,8 +294,8 @@ def _channels(weight: fx.Node, shape: tuple[int, ...]) -> list[int]:
     return sorted(thin)
 
 
-def _behind(value: Any) -> set[Axis]:
+def _behind(value: Any) -> set[Extent]:
     if isinstance(value, Product):
         return value.left.behind() | value.right.behind()
     values = value if isinstance(value, (list, tuple)) else [value]
-    return set[Axis]().union(*(v.behind() for v in values if isinstance(v, Value)))
+    return set[Extent]().union(*(v.behind() for v in values if isinstance(v, Value)))
