@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -64,13 +65,17 @@ def test_attention_is_cut_over_all_kinds_without_being_told(block: Block) -> Non
     assert "in which layer" in text and "all layers" in text
 
 
-def test_what_has_no_attention_and_what_a_config_must_say_are_as_before(block: Block) -> None:
+def test_what_has_no_attention_is_as_before_and_uniform_is_one_width_of_every_kind(block: Block) -> None:
     mlp = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
     assert merge(mlp, torch.zeros(1, 4), target_params=0.5).plan.method == "moments"
     assert merge(block, tokens(2), beta=0.01).plan.method == "moments"
-    even = merge(block, tokens(2), target_params=0.9, uniform=True)
-    assert even.plan.method == "sequential" and even.folding is None
-    assert {a.kind for a in even.plan.axes} == {"channels"}
+    even = merge(block, tokens(2), target_params=0.7, uniform=True)
+    assert even.plan.method == "sequential" and even.folding is not None
+    assert {a.kind for a in even.plan.axes} == {"channels", "heads", "rank", "stream"}
+    widths: dict[tuple[str, str], set[int]] = {}
+    for axis in even.plan.axes:
+        widths.setdefault((axis.kind, re.sub(r"\d+", "*", axis.name)), set()).add(axis.width)
+    assert all(len(found) == 1 for found in widths.values())
 
 
 def test_calibrate_names_the_method_and_what_is_measured_on(block: Block) -> None:

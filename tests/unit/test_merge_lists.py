@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from intertwine import load, trace
 from intertwine.errors import WeightsError
 from intertwine.merging import Merged, MergePlan, apply_merge, merge
-from intertwine.merging.config_fields import narrowed_config
+from intertwine.merging.config_fields import narrowed_configs
 from intertwine.merging.experts import Mixture, find_mixtures
 
 
@@ -140,4 +140,4 @@ def test_a_config_says_that_entries_of_a_list_are_gone() -> None:
 
     config = transformers.PretrainedConfig(count=4)
     shapes = {n: tuple(p.shape) for n, p in Listed(transformers.PretrainedConfig(count=3)).named_parameters()}
-    assert narrowed_config(Listed(config), shapes).count == 3
+    assert next(narrowed_configs(Listed(config), shapes)).count == 3

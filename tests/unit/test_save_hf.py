@@ -17,8 +17,9 @@ import intertwine
 from intertwine import Symmetry, trace
 from intertwine.errors import InputError, NotFound, WeightsError
 from intertwine.merging import MergePlan, Options, Planner, apply_merge
-from intertwine.merging.config_fields import ConfigNumbers, narrowed_config
+from intertwine.merging.config_fields import ConfigNumbers, narrowed_configs
 from intertwine.merging.limits import Limits, layer_key
+from intertwine.merging.said import UNSAID
 from intertwine.merging.sequential import fitted
 from intertwine.vision_shim import import_transformers
 from intertwine.zoo import Source, reloaded, resolve
@@ -136,7 +137,7 @@ def test_a_ratio_of_a_config_says_widths_too() -> None:
         shapes = {n: tuple(p.shape) for n, p in model.named_parameters(remove_duplicate=False)}
         for width in (47, 48):
             narrow = {n: tuple(width if d == 64 else d for d in s) for n, s in shapes.items() if "mlp" in n}
-            found.append(narrowed_config(model, shapes | narrow))
+            found.append(next(narrowed_configs(model, shapes | narrow), None))
     assert [made and made.mlp_ratio for made in found] == [47 / 16, 3, None, 3]
 
 
@@ -259,7 +260,7 @@ def test_widths_that_no_config_can_say(with_code: tuple[dict[str, Written], dict
     """Every layer its own width: a small module beside the config, which runs only where it is allowed."""
     (made, found), name = with_code, "widths"
     source, small, out = made[name].source, made[name].model, made[name].out
-    assert narrowed_config(source.model, {n: tuple(p.shape) for n, p in small.named_parameters()}) is None
+    assert not list(narrowed_configs(source.model, {n: tuple(p.shape) for n, p in small.named_parameters()}))
     assert (out / CODE).is_file()
     said = how_to_load(out)
     assert "trust_remote_code=True" in said and all(c in said for c in _auto_classes(source.model))
@@ -352,6 +353,48 @@ def test_uniform_cuts_what_the_config_says(tmp_path: Path) -> None:
 
     assert "pre_classifier" not in cut(0.9)
     assert cut(0.7)["pre_classifier"] < 32
+
+
+def test_uniform_cuts_every_kind_that_a_config_can_say(tmp_path: Path) -> None:
+    """The stream, key-value groups and experts too: plain folders, with the norms and the head of the family.
+
+    Gemma's norms have the gain 1 + w, its embedding multiplies rows by the root of their width, and its head
+    is untied; Mixtral's config leaves the width of heads open.
+    """
+    wanted = {"llama": 0.3, **({"gemma": 0.4, "mixtral": 0.2} if ALL else {})}
+    places = {}
+    for family, share in wanted.items():
+        folder = tmp_path / family
+        made: Any = resolve(f"hf:{family}?layers=2&vocabulary=40").model
+        made.save_pretrained(folder / "in")
+        source = resolve(f"hf:{folder / 'in'}")
+        merged = intertwine.merge(
+            source.model, source.example, kwargs=source.kwargs, target_params=share, uniform=True, fold=True
+        )
+        cut = {axis.kind for axis in merged.plan.axes if axis.merges}
+        assert cut >= {"channels", "stream"} and merged.folding is None
+        assert merged.parameters_after <= share * merged.parameters_before
+        save_model(merged.model, source, folder / "out", merged.details(None))
+        assert not (folder / "out" / CODE).exists()
+        before, after = (json.loads((folder / d / "config.json").read_text()) for d in ("in", "out"))
+        assert after["hidden_size"] < before["hidden_size"]
+        expect(merged.model, source, folder)
+        places[folder / "out"] = "AutoModelForCausalLM"
+    loaded = load_elsewhere(places)
+    assert loaded["clean"]
+    assert all(loaded[str(place)]["error"] < 1e-5 and loaded[str(place)]["tokens"] > 1 for place in places)
+
+
+def test_what_no_config_can_say_stays() -> None:
+    """BERT's heads are a part of the width of its stream; an untied head of T5 would untie all its tables."""
+    for family in ("bert", "t5"):
+        source = resolve(f"hf:{family}?layers=1&vocabulary=40")
+        merged = intertwine.merge(
+            source.model, source.example, kwargs=source.kwargs, target_params=0.9, uniform=True
+        )
+        assert merged.folding is None
+        assert "stream" not in {axis.kind for axis in merged.plan.axes}
+        assert family == "t5" or UNSAID in merged.plan.left_alone.values()
 
 
 def test_experts_keep_widths_that_the_grouped_product_takes(tmp_path: Path) -> None:

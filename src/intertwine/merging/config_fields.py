@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +25,7 @@ Path = tuple[str | int, ...]
 Shapes = dict[str, tuple[int, ...]]
 Dim = tuple[str, int]
 Number = int | float
+MOST = 8  # choices of numbers that are left out, to find others of the same shapes
 _SIZES, _RATIOS = ("inner", "dim", "size"), ("ratio", "factor", "mult", "expan")  # in names of fields
 
 
@@ -31,20 +33,36 @@ def shapes_of(
     model_class: Any, config: Any, numbers: Mapping[Path, Number] = MappingProxyType({})
 ) -> Shapes | None:
     """The shapes of a model's parameters under a config with other numbers; None if it cannot be built."""
-    try:
-        with torch.device("meta"), warnings.catch_warnings(), offline(), torch.random.fork_rng(devices=[]):
-            warnings.simplefilter("ignore")
-            built = model_class._from_config(with_numbers(config, numbers))
-    except Exception:  # numbers that do not fit each other or their field; each family complains as it likes
+    built = _without_memory(model_class, config, numbers)
+    if built is None:
         return None
     return {name: tuple(p.shape) for name, p in built.named_parameters(remove_duplicate=False)}
 
 
-def governed(model: nn.Module, sizes: Iterable[int]) -> dict[Path, list[Dim]]:
-    """Config number -> the dimensions that change with it; tried if it divides one of `sizes`."""
+def parameters_of(model_class: Any, config: Any) -> int:
+    """How many parameters a model has under a config; tied ones count once."""
+    built = _without_memory(model_class, config, {})
+    return 0 if built is None else sum(p.numel() for p in built.parameters())
+
+
+def _without_memory(model_class: Any, config: Any, numbers: Mapping[Path, Number]) -> nn.Module | None:
+    try:
+        with torch.device("meta"), warnings.catch_warnings(), offline(), torch.random.fork_rng(devices=[]):
+            warnings.simplefilter("ignore")
+            built: nn.Module = model_class._from_config(with_numbers(config, numbers))
+    except Exception:  # numbers that do not fit each other or their field; each family complains as it likes
+        return None
+    return built
+
+
+def governed(model: nn.Module, sizes: Iterable[int], config: Any = None) -> dict[Path, list[Dim]]:
+    """Config number -> the dimensions that change with it; tried if it divides one of `sizes`.
+
+    config: the model's own, or one that says more.
+    """
     wanted = set(sizes)
     model_class = type(model)
-    config: Any = copy.deepcopy(model.config)
+    config = copy.deepcopy(model.config if config is None else config)
     base = shapes_of(model_class, config)
     if base is None:
         return {}
@@ -65,6 +83,25 @@ def governed(model: nn.Module, sizes: Iterable[int]) -> dict[Path, list[Dim]]:
     return found
 
 
+def spelled_out(model: nn.Module) -> Any:
+    """The config with sizes that it leaves open and modules hold under such a name (`head_dim`, where heads
+    share the width of the stream): with them said, other numbers say less."""
+    known: Any = model.config
+    held: dict[str, set[int]] = {}
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if type(value) is int and value > 1 and any(part in name for part in _SIZES) and name[0] != "_":
+                held.setdefault(name, set()).add(value)
+    config, base = known, shapes_of(type(model), known)
+    for name, values in held.items():
+        if len(values) == 1 and getattr(known, name, None) is None:
+            (value,) = values
+            said, twice = (with_numbers(config, {(name,): number}) for number in (value, 2 * value))
+            if shapes_of(type(model), said) == base != shapes_of(type(model), twice):
+                config = said
+    return config
+
+
 def _tries(value: Number | None, wanted: set[int]) -> list[Number]:
     if value is None:
         return [2 * size for size in sorted(wanted)]
@@ -75,16 +112,30 @@ class ConfigNumbers:
     """Which numbers of its config set the widths of a model's axes."""
 
     def __init__(self, model: nn.Module, axes: Iterable[Axis]) -> None:
-        self._dims = governed(model, {a.size for a in axes})
+        self.model: Any = model
+        self._spelled = spelled_out(model)
+        self._dims = governed(model, {a.size for a in axes}, self._spelled)
         self._setters: dict[Dim, set[Path]] = {}
         for path, dims in self._dims.items():
             for dim in dims:
                 self._setters.setdefault(dim, set()).add(path)
 
-    def key(self, axis: AxisPlan) -> str:
-        """For `Limits.uniform`: axes that one number sets have the same key."""
-        found = self._numbers((p.param, p.dim) for p in axis.places)
+    @property
+    def whole(self) -> set[int]:
+        """The whole numbers above 1 that the config holds."""
+        return {v for _, v in _numbers(self.model.config.to_dict()) if isinstance(v, int)}
+
+    def key(self, axis: AxisPlan, named: Mapping[str, str] = MappingProxyType({})) -> str:
+        """For `Limits.uniform`: axes of one number have one key. named: other names of weights."""
+        found = self._numbers((named.get(p.param, p.param), p.dim) for p in axis.places)
+        values = self._spelled.to_dict()
+        exact = {path for path in found if _at(values, path) == axis.size}  # of heads times their size, one
+        found = exact or found
         return " ".join(sorted(".".join(map(str, path)) for path in found)) or axis.name
+
+    def configs(self, shapes: Shapes, follow: Collection[str] = (), untied: bool = False) -> Iterator[Any]:
+        """`narrowed_configs` of the model. follow: weights of whatever shapes the config gives them."""
+        return _narrowed(self.model, self._spelled, self._dims, shapes, follow, untied)
 
     def say(self, places: Mapping[str, Iterable[Dim]]) -> set[str]:
         """The axes (given by their places) that have a number which sets nothing beside such axes."""
@@ -101,40 +152,111 @@ class ConfigNumbers:
         return set.intersection(*setters) if setters else set()
 
 
-def narrowed_config(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> Any | None:
-    """The config under which the model has these shapes, or None if no choice of its numbers gives them."""
-    base = shapes_of(type(model), model.config)
+def narrowed_configs(model: nn.Module, shapes: Shapes, untied: bool = False) -> Iterator[Any]:
+    """The configs under which the model has these shapes; none if no choice of its numbers gives them.
+
+    Several may: two heads of eight channels are as wide as four of four. untied: the head no longer is the
+    table of the embedding.
+    """
+    found = False
+    for config in _narrowed(model, model.config, None, shapes, (), untied):
+        found = True
+        yield config
+    if not found and (spelled := spelled_out(model)) is not model.config:
+        yield from _narrowed(model, spelled, None, shapes, (), untied)
+
+
+def _narrowed(
+    model: Any,
+    start: Any,
+    fields: Mapping[Path, list[Dim]] | None,
+    shapes: Shapes,
+    follow: Collection[str],
+    untied: bool,
+) -> Iterator[Any]:
+    """start: the config to begin with. fields: what `governed` says of it, if it is known."""
+    config: Any = copy.deepcopy(start)
+    if untied:
+        _untie(config)
+    base = _without(shapes_of(type(model), config), follow)
     if base is None:
-        return None
+        return
     target = {name: shape for name, shape in shapes.items() if name in base}  # of a list, entries may be gone
     changed = {(n, d): (base[n][d], target[n][d]) for n, d in _differing(base, target)}
-    config: Any = copy.deepcopy(model.config)
     if not changed and target.keys() == base.keys():
-        return config
-    numbers: dict[Path, Number] = {}
-    fields = governed(model, {old for old, _ in changed.values()})
-    wrong = len(changed) + len(base) - len(target)
+        yield config
+        return
+    if fields is None:
+        fields = governed(model, {old for old, _ in changed.values()}, config)
+    values = config.to_dict()
     candidates = {
         (path, value)
         for path, dims in fields.items()
         for dim in dims
         if dim in changed
-        for value in _values(_at(config.to_dict(), path), *changed[dim], _is_ratio(path))
+        for value in _values(_at(values, path), *changed[dim], _is_ratio(path))
     }
+
+    @cache
+    def off(numbers: frozenset[tuple[Path, Number]]) -> int | None:
+        built = _without(shapes_of(type(model), config, dict(numbers)), follow)
+        if built is None or not target.keys() <= built.keys() <= base.keys():
+            return None
+        return len(_differing(target, built)) + len(built) - len(target)
+
+    waiting: list[frozenset[Path]] = [frozenset()]  # numbers to do without
+    seen: set[frozenset[tuple[Path, Number]]] = set()
+    wrong = len(changed) + len(base) - len(target)
+    for without in waiting:
+        numbers = _fitting([c for c in candidates if c[0] not in without], off, wrong)
+        if numbers is None or numbers in seen:
+            continue
+        seen.add(numbers)
+        found = with_numbers(config, dict(numbers))
+        if _can_be_read(found):
+            yield found
+        if len(waiting) < MOST:
+            waiting += [without | {path} for path, _ in sorted(numbers, key=str)]
+
+
+def _fitting(
+    candidates: Iterable[tuple[Path, Number]],
+    off: Callable[[frozenset[tuple[Path, Number]]], int | None],
+    wrong: int,
+) -> frozenset[tuple[Path, Number]] | None:
+    """One number after the other, each the one that leaves the fewest dimensions wrong; None if some stay."""
+    numbers: dict[Path, Number] = {}
     while wrong:
-        scored = []
-        for path, value in sorted(candidates, key=str):
-            if numbers.get(path) == value:
-                continue
-            built = shapes_of(type(model), config, {**numbers, path: value})
-            if built is not None and target.keys() <= built.keys() <= base.keys():
-                off = len(_differing(target, built)) + len(built) - len(target)
-                scored.append((off, path, value))
+        scored = [
+            (count, path, value)
+            for path, value in sorted(candidates, key=str)
+            if numbers.get(path) != value
+            and (count := off(frozenset({**numbers, path: value}.items()))) is not None
+        ]
         best = min(scored, key=lambda s: s[0], default=None)
         if best is None or best[0] >= wrong:
             return None
         wrong, numbers[best[1]] = best[0], best[2]
-    return with_numbers(config, numbers)
+    return frozenset(numbers.items())
+
+
+def _without(shapes: Shapes | None, names: Collection[str]) -> Shapes | None:
+    return shapes and {name: shape for name, shape in shapes.items() if name not in names}
+
+
+def _untie(config: Any) -> None:
+    for holder in (config, *(v for v in vars(config).values() if hasattr(v, "tie_word_embeddings"))):
+        if getattr(holder, "tie_word_embeddings", False):
+            holder.tie_word_embeddings = False
+
+
+def _can_be_read(config: Any) -> bool:
+    """Whether its class takes the numbers together, as it will when the file is read (heads that divide)."""
+    try:
+        type(config).from_dict(config.to_dict())
+    except Exception:  # every class complains as it likes
+        return False
+    return True
 
 
 def _is_container(holder: Any) -> bool:

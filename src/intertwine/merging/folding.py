@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -148,7 +149,7 @@ def find_folding(
         for name, tensor in named_tensors(folded).items():
             if name in state:
                 tensor.copy_(state[name])
-    _prove(model, folded, given, state)
+    assert_same(model, folded, given, state)
     return folding, folded
 
 
@@ -247,20 +248,11 @@ def _fold_norm(norm: GainedNorm, state: dict[str, Tensor], shifted: bool) -> Non
         state[reader.weight] = weight.movedim(-1, reader.dim)
 
 
-def _prove(model: nn.Module, folded: nn.Module, given: Example, state: Mapping[str, Tensor]) -> None:
-    """Both in float64 on the same inputs, with every cast inside raised: no rounding hides a difference."""
-    twin = eval_copy(folded).double()
-    with torch.no_grad():
-        for name, tensor in named_tensors(twin).items():
-            if name in state:
-                tensor.copy_(state[name])
-    try:
-        pairs = [run_module(m, given).outputs for m in (eval_copy(model).double(), twin)]
-    except Exception as error:  # kernels that refuse float64 complain in their own ways
-        raise Unsupported(
-            f"the folded model cannot be checked in float64: {first_line(error)}",
-            so="its norms stay as they are",
-        ) from error
+def assert_same(
+    model: nn.Module, other: nn.Module, given: Example, state: Mapping[str, Tensor] = MappingProxyType({})
+) -> None:
+    """`Unsupported` unless both compute the same. state: weights of the other in float64."""
+    pairs = outputs_of_both(model, other, given, state)
     errors = [
         float((a - b).abs().max() / a.abs().max().clamp_min(1e-30)) if a.numel() else math.inf
         for a, b in zip(*pairs, strict=True)
@@ -268,6 +260,28 @@ def _prove(model: nn.Module, folded: nn.Module, given: Example, state: Mapping[s
     off = max(errors, key=lambda x: (math.isnan(x), x), default=math.inf)
     if not off <= TOLERANCE:
         raise Unsupported(f"the folded model is off by {off:.1e}", so="its norms stay as they are")
+
+
+def outputs_of_both(
+    model: nn.Module, other: nn.Module, given: Example, state: Mapping[str, Tensor] = MappingProxyType({})
+) -> list[list[Tensor]]:
+    """What both give in float64, with every cast inside raised: no rounding hides a difference.
+
+    Where one also gives what it keeps for the next token, the first of what they give.
+    """
+    twin = eval_copy(other).double()
+    with torch.no_grad():
+        for name, tensor in named_tensors(twin).items():
+            if name in state:
+                tensor.copy_(state[name])
+    try:
+        found = [list(run_module(m, given).outputs) for m in (eval_copy(model).double(), twin)]
+    except Exception as error:  # kernels that refuse float64 complain in their own ways
+        raise Unsupported(
+            f"the folded model cannot be checked in float64: {first_line(error)}",
+            so="its norms stay as they are",
+        ) from error
+    return found if len(found[0]) == len(found[1]) else [outputs[:1] for outputs in found]
 
 
 def _set(model: nn.Module, path: str, module: nn.Module) -> None:

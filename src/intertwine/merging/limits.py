@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import nn
@@ -17,6 +18,9 @@ from torch import nn
 from intertwine.errors import InputError, NotFound
 from intertwine.merging.plan import AxisPlan, MergePlan
 from intertwine.symmetry import Axis
+
+if TYPE_CHECKING:
+    from intertwine.merging.said import Said
 
 GROUPED = 8  # numbers of two bytes in the 16 that rows of a grouped product are made of
 STEPS = 64  # a unit is narrowed by 1/64 of its width at a time
@@ -54,6 +58,7 @@ class Limits:
     ignore: patterns of axes that are left alone. ratios: pattern -> the share of an axis that is merged away,
     whatever the goal. A pattern matches a whole name or its end: "mlp.*" matches "h.0.mlp.c_fc".
     grouped: weights of experts that torch multiplies in groups, which wants widths in multiples of 8.
+    said: what says which widths a config has words for; `sequential` cuts to those alone.
     """
 
     uniform: Callable[[AxisPlan], str] | None = None
@@ -61,6 +66,7 @@ class Limits:
     ignore: tuple[str, ...] = ()
     ratios: Mapping[str, float] = field(default_factory=dict)
     grouped: frozenset[str] = frozenset()
+    said: Said | None = None
 
     def __post_init__(self) -> None:
         if self.multiple < 1:
@@ -165,7 +171,7 @@ def find_units(plan: MergePlan, limits: Limits) -> list[Together]:
     groups: dict[str, list[AxisPlan]] = {}
     for part in plan.axes:
         key = limits.uniform(part) if limits.uniform is not None else part.name
-        groups.setdefault(f"{key} {part.size}", []).append(part)
+        groups.setdefault(f"{key} {part.kind} {part.size}", []).append(part)
     units = []
     for parts in groups.values():
         ratios = {limits.ratio_of(a.name) for a in parts} - {None}

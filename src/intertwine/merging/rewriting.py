@@ -40,13 +40,13 @@ def has_attention(symmetry: Symmetry) -> bool:
     return False
 
 
-def wanted_rewritings(kinds: str, uniform: bool) -> tuple[bool, bool]:
+def wanted_rewritings(kinds: str, by_config: bool) -> tuple[bool, bool]:
     """Whether folding and factoring could help: which kinds are cut, and whether a config is to say widths.
 
     >>> wanted_rewritings("all", False), wanted_rewritings("heads", False), wanted_rewritings("all", True)
-    ((True, True), (False, False), (False, False))
+    ((True, True), (False, False), (True, False))
     """
-    return not uniform and kinds in ("all", STREAM), not uniform and kinds in ("all", RANK)
+    return kinds in ("all", STREAM), not by_config and kinds in ("all", RANK)
 
 
 def rewrite(

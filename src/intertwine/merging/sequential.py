@@ -26,10 +26,11 @@ from intertwine.merging.contractions import Call, first_rows, real_rows, trimmed
 from intertwine.merging.eliminate import make_up
 from intertwine.merging.experts import find_mixtures, plan_experts
 from intertwine.merging.heads import make_up_heads, plan_heads
-from intertwine.merging.limits import find_units, matches
+from intertwine.merging.limits import Together, find_units, matches
 from intertwine.merging.plan import CHANNELS, EXPERTS, HEADS, RANK, STREAM, AxisPlan, MergePlan
 from intertwine.merging.refit import refit
 from intertwine.merging.rigid import floating
+from intertwine.merging.said import UNSAID
 from intertwine.merging.shrink import apply_plan, replace_tensors
 from intertwine.merging.spectral import plan_linear
 from intertwine.merging.trial import Narrowing
@@ -49,10 +50,35 @@ KINDS = (CHANNELS, HEADS, RANK, STREAM, EXPERTS)
 
 def plan_sequential(planner: Planner, share: float, what: str) -> MergePlan:
     """The plan that leaves at most `share` of the parameters or FLOPs, with its weights fitted."""
-    whole = planner.weighed
-    units = find_units(whole, planner.options.limits)
+    whole, units = _sayable_units(planner)
     sizes = Sizes(planner.model, planner.symmetry, whole, what)
     return fitted(planner, fit_budget(whole, sizes, share, what, units))
+
+
+def _sayable_units(planner: Planner) -> tuple[MergePlan, list[Together]]:
+    """What is narrowed together, to widths that a config can say where one has to."""
+    whole, limits = planner.weighed, planner.options.limits
+    units = find_units(whole, limits)
+    if limits.said is not None:
+        sayable = []
+        for unit in units:
+            step = unit.multiple if unit.fixed is not None else limits.said.step(unit)
+            planner.rigid |= {} if step else {axis.name: UNSAID for axis in unit.axes}
+            sayable += [replace(unit, multiple=step)] if step else []
+        units = sayable
+        whole = replace(whole, axes=tuple(axis for unit in units for axis in unit.axes))
+    return whole, units
+
+
+def _sayable(planner: Planner, plans: list[AxisPlan]) -> list[AxisPlan]:
+    """Those that may be narrowed: to weigh what no config can say would cost for nothing."""
+    limits = planner.options.limits
+    if limits.said is None:
+        return plans
+    units = find_units(replace(planner.blank(), axes=tuple(plans)), limits)
+    unsaid = {a.name for u in units if u.fixed is None and not limits.said.step(u) for a in u.axes}
+    planner.rigid |= dict.fromkeys(sorted(unsaid), UNSAID)
+    return [p for p in plans if p.name not in unsaid]
 
 
 def fitted(planner: Planner, plan: MergePlan) -> MergePlan:
@@ -84,7 +110,7 @@ def weigh(planner: Planner) -> MergePlan:
         )
     trial = Narrowing(planner)
     linear = _asked(planner, plan_linear(planner.symmetry, planner.weights, planner.measured))
-    linear = [a for a in linear if a.kind in kinds]
+    linear = _sayable(planner, [a for a in linear if a.kind in kinds])
     turned = _running(planner, trial, linear)
     axes: list[AxisPlan] = []
     if CHANNELS in kinds:  # an axis in a basis of its own is not cut by single channels as well
@@ -92,7 +118,7 @@ def weigh(planner: Planner) -> MergePlan:
         axes += [a for a in planner.whole().axes if a.name not in taken]
     if HEADS in kinds:  # before linear axes: what makes up for heads is in the basis that they had
         heads = _asked(planner, plan_heads(planner.symmetry, planner.weights, planner.measured))
-        axes += _running(planner, trial, heads)
+        axes += _running(planner, trial, _sayable(planner, heads))
     if RANK in kinds and planner.symmetry.structure.turns.count:
         planner.rigid["queries and keys with rotary embeddings"] = ROTARY
     outputs = planner.outputs

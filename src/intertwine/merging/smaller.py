@@ -28,10 +28,11 @@ from intertwine.merging.folding import Folding
 from intertwine.merging.limits import Limits, grouped_weights, layer_key, matches
 from intertwine.merging.lists import dropped_entries, entries
 from intertwine.merging.places import check_beta, find_axes, find_places
-from intertwine.merging.plan import CHANNELS, AxisPlan, MergePlan
+from intertwine.merging.plan import AxisPlan, MergePlan
 from intertwine.merging.registry import all_parameters, find_method
 from intertwine.merging.repair import norms_of, reestimate_norms
 from intertwine.merging.rewriting import has_attention, rewrite, wanted_rewritings
+from intertwine.merging.said import UNSAID, Said
 from intertwine.merging.shrink import apply_merge, numbers_of
 from intertwine.merging.storage import flops_of, save_merged
 from intertwine.orbit import is_large
@@ -198,14 +199,15 @@ def merge(
     repair="data" measures on `train_data` (or on `data`; labels are not used), and so does "sequential"
     where they are given (calibrate="random": on inputs that need no data all the same). fold: fold the norms
     of a pre-norm network first, so that its stream can be cut too; factor: make products of its tables of
-    tokens, so that their rank can be cut; by default "sequential" does both where they add few parameters,
-    and neither where uniform is asked for (a config cannot say them). Shares are still those of the model
+    tokens, so that their rank can be cut; by default "sequential" does both where they add few parameters
+    (and a config can say what comes of it, where uniform is asked for). Shares are still those of the model
     given. parameters: those of the method, such as order, kinds and norm. paper: the source's method as
     released. The caller's model is not touched.
 
     ignore: patterns of axes to leave alone. ratio: pattern -> the share of an axis to merge away, whatever
     the goal. multiple: widths are multiples of it. uniform: one width for all layers that share a number of
     the model's config (of layers of one kind, where there is no config), chosen by what all of them cost.
+    What the config has no words for stays.
 
     Of a model whose weights take more than 2 GB in float64 (250 million) magnitude is the default: nothing
     but the weights of one layer is held in float64.
@@ -236,7 +238,6 @@ def merge(
         if method is None and given and beta is None:
             claimed = symmetry or Symmetry(export(model, example.args, example.kwargs))
             method = "sequential" if has_attention(claimed) else None
-            parameters |= {"kinds": CHANNELS} if method and uniform else {}
     options = _options(method, paper, repair, max_ratio, parameters)
     limits = Limits(None, multiple, tuple(ignore), dict(ratio or {}))
     held = limits, uniform, fold, factor
@@ -304,6 +305,7 @@ class _Job:
         self.batches: list[Any] | None = None
         calibration = data if train_data is None else train_data
         sequential = options.method == "sequential"
+        by_config = uniform and hasattr(model, "config") and hasattr(type(model), "_from_config")
         measures = sequential and calibration is not None and options.get("calibrate") == DATA
         if options.repair == "data" or measures:
             if calibration is None:
@@ -311,22 +313,33 @@ class _Job:
             self.batches = [x for x, _ in Batches(calibration, batch=100, limit=_MEASURED)]
             for batch in self.batches[:1]:
                 assert_runs(model, *first_rows(arguments(batch), 2, 1), what="the data")
+        wanted: Sequence[bool | None] = (bool(fold), bool(factor))
         if sequential:
-            could = wanted_rewritings(options.get("kinds"), uniform)
-            fold, factor = (asked if asked or can else False
-                            for asked, can in zip((fold, factor), could, strict=True))  # fmt: skip
-        else:
-            fold, factor = bool(fold), bool(factor)
-        self.folding, self.base = rewrite(model, self.call, fold, factor, claimed)
+            could = wanted_rewritings(options.get("kinds"), by_config)
+            wanted = [a if a or can else False for a, can in zip((fold, factor), could, strict=True)]
+        self.folding, self.base = rewrite(model, self.call, wanted[0], wanted[1], claimed)
         if self.base is not model:
-            symmetry = claimed = None
+            symmetry, claimed = None, Symmetry(export(self.base, *self.call))
+            if (
+                by_config
+                and sequential
+                and not fold
+                and not Said(model, self.base, self.folding, claimed).says_stream()
+            ):
+                self.folding, self.base, claimed = None, model, None
         if symmetry is None:
-            symmetry = trace(self.base, *self.call) if claimed is None else proved(model, claimed, example)
+            symmetry = (
+                trace(self.base, *self.call) if claimed is None else proved(self.base, claimed, example)
+            )
         self.unsaid: set[str] = set()
         self.uniform = uniform
-        if uniform:
-            known = hasattr(model, "config") and hasattr(type(model), "_from_config")
-            limits = replace(limits, uniform=self._by_config(symmetry.alike, axes) if known else layer_key)
+        self.said: Said | None = None
+        if by_config and sequential:
+            self.said = Said(model, self.base, self.folding, symmetry.alike)
+            limits = replace(limits, uniform=self.said.key, said=self.said)
+        elif uniform:
+            key = self._by_config(symmetry.alike, axes) if by_config else layer_key
+            limits = replace(limits, uniform=key)
             asked = (*limits.ignore, *limits.ratios)
             self.unsaid = {n for n in self.unsaid if not any(matches(pattern, n) for pattern in asked)}
         self.options = replace(options, limits=replace(limits, grouped=grouped_weights(self.base)))
@@ -346,7 +359,7 @@ class _Job:
         if self.unsaid:
             axes = [escape(a.name) for a in find_axes(symmetry, axes) if a.name not in self.unsaid]
         planner = Planner(self.base, symmetry, self.options, axes, self.batches, True, self.call)
-        planner.rigid |= dict.fromkeys(sorted(self.unsaid), "config.json cannot say its width")
+        planner.rigid |= dict.fromkeys(sorted(self.unsaid), UNSAID)
         return planner
 
     def plan(
@@ -387,27 +400,45 @@ class _Job:
         """A share of the parameters of the model that was given; folding may have added some."""
         if not _size(self.base):
             raise InputError("the model has no parameters", so="there is nothing to make smaller")
-        of_base = min(1.0, share * _size(self.model) / _size(self.base))
+        goal = share * _size(self.model) - self._coming_back()
+        of_base = min(1.0, max(goal, 1.0) / _size(self.base))
         return self._reach(of_base, "parameters", advance)
+
+    def _coming_back(self) -> int:
+        """At most how many parameters the norms have that a config says and the folded model has not."""
+        if self.said is None or self.folding is None:
+            return 0
+        return sum(_size(self.model.get_submodule(path)) for path in self.folding.norms)
 
     def _reach(self, share: float, what: str, advance: Callable[[int], None] | None) -> MergePlan:
         """With the widths that the config says, if they are enough."""
         try:
             return self.planner.at_share(share, what, advance)
         except InputError as error:
-            if not self.unsaid:
+            if not self._free():
                 raise self._with_hint(error) from None
-        self.unsaid = set()
-        self.planner = self._planner(self.planner.symmetry)
         try:
             return self.planner.at_share(share, what, advance)
         except InputError as error:
             raise self._with_hint(error) from None
 
+    def _free(self) -> bool:
+        """What the config cannot say is cut too, if there is any."""
+        planner = self.planner
+        if self.unsaid:
+            self.unsaid = set()
+            self.planner = self._planner(planner.symmetry)
+        elif planner.options.limits.said is not None and UNSAID in planner.rigid.values():
+            planner.options = replace(planner.options, limits=replace(planner.options.limits, said=None))
+            planner.rigid = {name: why for name, why in planner.rigid.items() if why != UNSAID}
+        else:
+            return False
+        return True
+
     def _with_hint(self, error: InputError) -> InputError:
-        """Where one width for all layers is asked for, heads and ranks were left as they are."""
+        """Where one width for all layers is asked for, much is left as it is."""
         if self.uniform and self.options.method == "sequential":
-            error.do += ", or leave out --uniform: heads and ranks are cut then, too"
+            error.do += ", or leave out --uniform: every layer has widths of its own then"
         return error
 
     def measured(self, plan: MergePlan) -> Merged:
@@ -418,7 +449,7 @@ class _Job:
         return Merged(
             small, plan, _size(self.model), _size(small), flops_of(self.model, *self.call),
             flops_of(small, *self.call), self.evaluation, self._evaluate(small, "the smaller model"),
-            time.perf_counter() - self.start, self.folding, self._taken(plan), cut,
+            time.perf_counter() - self.start, self._folding_of(small), self._taken(plan), cut,
         )  # fmt: skip
 
     def _taken(self, plan: MergePlan) -> dict[str, int]:
@@ -446,9 +477,19 @@ class _Job:
     def _build(self, plan: MergePlan) -> nn.Module:
         """The smaller model, with statistics measured again if repair is data."""
         small = apply_merge(self.base, plan)
+        if self.said is not None and self.folding is not None:
+            said = self.said.said(small, Example.of(*self.call))
+            if said is not None:
+                return said
         if self.batches is None or not norms_of(small):
             return small
         return reestimate_norms(small, self.batches, self.base, plan)
+
+    def _folding_of(self, small: nn.Module) -> Folding | None:
+        """How the smaller model is folded: not at all where the config says it with the norms it had."""
+        norms = self.folding.norms if self.said is not None and self.folding is not None else ()
+        own = [type(small.get_submodule(p)) is type(self.model.get_submodule(p)) for p in norms]
+        return None if own and all(own) else self.folding
 
     @cached_property
     def evaluation(self) -> Evaluation | None:

@@ -22,7 +22,7 @@ from torch import nn
 from intertwine.errors import InputError, WeightsError
 from intertwine.files import replacing_folder, write_bytes
 from intertwine.merging.branches import Branches
-from intertwine.merging.config_fields import narrowed_config
+from intertwine.merging.config_fields import narrowed_configs
 from intertwine.merging.factoring import FactoredEmbedding
 from intertwine.merging.folding import PlainNorm, UntiedEmbedding
 from intertwine.merging.storage import BESIDE, HUGGING_FACE, RECIPE, save_merged, why_not_replace
@@ -86,15 +86,26 @@ def save_model(
         return save_merged(small, out, source.name, details)
     shapes = {n: tuple(p.shape) for n, p in small.named_parameters(remove_duplicate=False)}
     folding = dict(details or {}).get("folding")
-    config = None if folding else narrowed_config(source.model, shapes)
+    untied = _is_untied(source.model, small)
     with replacing_folder(out, why_not_replace) as beside, quietly(import_transformers()):
-        if config is None or not _write_plain(small, source, beside, config):
+        configs = () if folding else narrowed_configs(source.model, shapes, untied)
+        if not any(_write_plain(small, source, beside, config) for config in configs):
             _write_with_code(small, source, beside, folding)
         _copy_beside(source.folder, beside)
         files = sorted(path.name for path in beside.iterdir())
         recipe = {**dict(details or {}), "format": HUGGING_FACE, "source": source.name, "files": files}
         write_bytes(beside / RECIPE, json.dumps(recipe, indent=1, allow_nan=False).encode())
     return Path(out)
+
+
+def _is_untied(before: nn.Module, after: nn.Module) -> bool:
+    """Whether weights that were one are two now: a head that was the table of the embedding."""
+    named = [dict(m.named_parameters(remove_duplicate=False)) for m in (before, after)]
+    one: dict[int, set[int]] = {}
+    for name, weight in named[0].items():
+        if name in named[1]:
+            one.setdefault(id(weight), set()).add(id(named[1][name]))
+    return any(len(found) > 1 for found in one.values())
 
 
 def how_to_load(out: str | Path) -> str:
