@@ -69,7 +69,7 @@ def plain_page(result: Result, facts: Mapping[str, Any] | None = None) -> Page:
     page.facts(facts or {})
     for table in result.tables():
         page.section(table.title)
-        page.table(table.columns, table.rows)
+        page.table(table)
     for line in result.remarks():
         page.text(line)
     return page
