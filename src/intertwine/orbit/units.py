@@ -20,9 +20,9 @@ from torch import Tensor
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.colours import mix
 from intertwine.symmetry.positions import in_front
+from intertwine.symmetry.sampling import fibre_keys
 from intertwine.symmetry.structure import Linear, Structure
 from intertwine.symmetry.subgroup import Subgroup
-from intertwine.symmetry.transform import fibre_keys
 
 Weights = Mapping[str, Tensor]
 

@@ -19,7 +19,7 @@ def page_of(result: Any, **options: Any) -> Page:
     from intertwine.comparing import Comparison
     from intertwine.exploring import Exploration
     from intertwine.inside import Attribution, Dissection
-    from intertwine.merging.smaller import MergeCurve, Merged
+    from intertwine.merging.merged import MergeCurve, Merged
     from intertwine.pages.align_page import alignment_page, interpolation_page
     from intertwine.pages.attribute_page import attribute_page
     from intertwine.pages.dimension_page import dimension_page

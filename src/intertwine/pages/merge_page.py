@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from intertwine.data import Evaluation
+from intertwine.merging.merged import MergeCurve, Merged
 from intertwine.merging.plan import CHANNELS, EXPERTS, HEADS, RANK, STREAM, AxisPlan
-from intertwine.merging.smaller import MergeCurve, Merged
 from intertwine.pages.page import Page
 
 if TYPE_CHECKING:

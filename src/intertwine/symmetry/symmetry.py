@@ -24,18 +24,11 @@ from intertwine.symmetry.check import FactChecker
 from intertwine.symmetry.infer import Inference, infer
 from intertwine.symmetry.pairs import Turns
 from intertwine.symmetry.prove import Clock, Proof
+from intertwine.symmetry.sampling import sample, sample_relabel
 from intertwine.symmetry.specs import Spec, to_networkx, write_spec
 from intertwine.symmetry.stacks import find_stacks, kept_stacks
 from intertwine.symmetry.structure import Structure
-from intertwine.symmetry.transform import (
-    EVERY_PART,
-    PARTS,
-    Element,
-    identity,
-    load_element,
-    sample,
-    sample_relabel,
-)
+from intertwine.symmetry.transform import EVERY_PART, PARTS, Element, identity, load_element
 from intertwine.symmetry.turns import find_turns
 from intertwine.symmetry.values import Values
 
