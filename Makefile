@@ -33,7 +33,7 @@ check: $(FULL)
 	$(MAKE) --no-print-directory -j2 -O lint quick
 
 quick: $(FULL)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not slow' tests/unit tests/rules
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not slow' tests/unit tests/rules $(ARGS)
 
 nightly: $(FULL)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --all $(ARGS)

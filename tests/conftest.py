@@ -5,29 +5,26 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 
-from export_once import exporting_once
-from fuzz.fast_export import install
-from intertwine.data import Dataset, load_data
+if TYPE_CHECKING:
+    from intertwine.data import Dataset
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test reaches for the network
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started behind `&` in a script; tests send it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 ROOT = Path(__file__).resolve().parents[1]
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # the workers already use every core; threads inside them only get in each other's way
-    torch.set_num_threads(1)
-
 # No test depends on time: on a busy machine an example may take any number of seconds.
 settings.register_profile("any time", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any time")
 
+STARTED = ExitStack()  # kept: what a generator put in place goes with it
 SLOW = frozenset((ROOT / "tests" / "slow.txt").read_text().split())  # written by scripts/list_slow_tests.py
 
 
@@ -39,6 +36,23 @@ def pytest_configure(config: pytest.Config) -> None:
     """Test modules ask for the number of their examples when they are imported."""
     if config.getoption("--all"):
         os.environ["INTERTWINE_ALL_TESTS"] = "1"
+    if "PYTEST_XDIST_WORKER" in os.environ or not config.getoption("numprocesses", None):
+        _start_to_test()
+
+
+def _start_to_test() -> None:
+    """In every process that runs tests; the one that deals them out to others waits for no torch."""
+    import torch
+
+    from export_once import exporting_once
+    from fuzz.fast_export import install
+
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # the workers already use every core; threads inside them only get in each other's way
+        torch.set_num_threads(1)
+    # Thousands of exports of small models, many of them equal; fuzz/test_fuzz.py holds them to torch's own.
+    install()
+    STARTED.enter_context(exporting_once())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -53,15 +67,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
 
 
-# Thousands of exports of small models, many of them equal; fuzz/test_fuzz.py holds them against torch's own.
-install()
-STARTED = exporting_once()  # kept: what a generator put in place goes with it
-STARTED.__enter__()
-
-
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Sums have one order, and small convolutions on a busy machine do not wait for each other."""
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -97,6 +107,8 @@ def cifar10_test(shared_data: Path) -> Callable[..., Dataset]:
         pytest.skip("needs real data: ../shared/data/cifar10/test.parquet is absent")
 
     def load(normalize: str = "cifar10", limit: int | None = 2000) -> Dataset:
+        from intertwine.data import load_data
+
         return load_data(f"parquet:{path}", normalize=normalize, limit=limit)
 
     return load

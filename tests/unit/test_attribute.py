@@ -243,6 +243,8 @@ def test_tokens_are_attributed_through_their_embeddings(tmp_path: Path) -> None:
     net, ids = Words().eval(), torch.randint(0, 11, (20, 6))
     words = [[f"<w{i}>" for i in row] for row in ids.tolist()]
     found = attribute(net, ids, "layer.linear1", channel=3, methods=("guided", "integrated"), tokens=words)
+    columns, (row,) = found.tables()[0][1:3]
+    assert row[columns.index("features")] == 1 and row[columns.index("ever active")] == 1
     assert found.at == "layer.gelu" and found.classes[0].heats["integrated"].shape == (4, 6)
     page = found.page().render()
     assert "&lt;w" in page and "<w" not in page.replace("<wbr", "")

@@ -62,6 +62,8 @@ def test_iou_is_that_of_the_definition(rotated: bool) -> None:
     data = shapes(9, 16)
     found = dissect(net(), data, "4", rotate="orthogonal", powers=(0, 1), quantile=0.9, batch=4)
     reading = found.readings[1 if rotated else 0]
+    row = dict(zip(found.tables()[0].columns, found.tables()[0].rows[int(rotated)], strict=True))
+    assert row["basis"] == ("Q^1" if rotated else "own") and row["interpretable"] == len(reading.detectors)
     expected = by_hand(net(), data, random_rotation(6, 0) if rotated else None, 0.9)
     assert np.allclose(reading.iou, expected.max(1), atol=2e-3)  # a pixel on the threshold may differ
     assert (reading.iou > 0).sum() >= 3

@@ -19,7 +19,7 @@ from intertwine.graph.example import Example, drawn, other_sizes
 from intertwine.graph.export import export
 from intertwine.rules import RULES
 from intertwine.symmetry.prove import Stage, distance
-from intertwine.symmetry.transform import sample
+from intertwine.symmetry.sampling import sample
 
 
 class Net(nn.Module):

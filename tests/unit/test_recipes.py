@@ -22,6 +22,7 @@ from intertwine.recipes import (
     longer,
     paths,
     recipes,
+    slopes,
     stitchings,
     symmetries,
     transformers,
@@ -137,7 +138,7 @@ def make_small(monkeypatch, model, width, nets=3):
 def test_slopes_are_those_of_the_nets(tmp_path, capsys, monkeypatch):
     """Each slope has nets of its own, and at 1 the group is GL(n)."""
     make_small(monkeypatch, "resnet20-pad", width=2, nets=2)
-    monkeypatch.setitem(stitchings.SLOPES, "quick", (0.1, 1.0))
+    monkeypatch.setitem(slopes.SLOPES, "quick", (0.1, 1.0))
     groups = reproduce("symmetry-fig8", tmp_path, capsys)["groups"]
     assert len(set(groups.values())) == 2 and len(list((tmp_path / "runs").iterdir())) == 4
 
@@ -171,7 +172,6 @@ def test_every_stitching_figure(name, shared, capsys, monkeypatch):
         make_small(monkeypatch, model, width=2, nets=2)
     monkeypatch.setitem(stitchings.KINDS, "quick", ("full", "rank:1", "group"))
     monkeypatch.setitem(stitchings.LASSOS, "quick", ("0.1", "0.01"))
-    monkeypatch.setitem(stitchings.TUNED, "quick", 1)
     found = reproduce(f"symmetry-{name}", shared["stitching"], capsys)
     assert any(c["verdict"] == "not run" for c in found["claims"]) or name in ("fig14", "fig7")
     if name in ("fig13", "fig14"):  # one measurement for both

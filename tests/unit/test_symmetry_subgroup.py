@@ -102,12 +102,3 @@ def test_log_scales_are_the_free_rescalings(hold):
     moved = act(model, replace(symmetry.identity(), log_scale=group.log_scales @ numbers))
     torch.testing.assert_close(moved(x), model(x))
     assert not torch.allclose(moved.last.weight, model.last.weight)
-
-
-def test_the_group_as_it_acts_at_one_place():
-    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 1))
-    symmetry = trace(model, torch.zeros(2, 3))
-    axis = symmetry.axis("0")
-    assert symmetry.group_at(axis, "0.weight").name == "monomial"
-    assert symmetry.group_at(axis, "1.bias").name == "positive monomial"
-    assert symmetry.shapes["3.weight"] == (1, 4)

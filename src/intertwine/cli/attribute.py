@@ -11,7 +11,7 @@ from intertwine.terminal import types
 from intertwine.terminal.arguments import add_data_arguments, add_model_arguments
 from intertwine.terminal.declare import Subparsers, choice, flag, json, out, value, verb
 from intertwine.terminal.loading import chosen_normalize, load_dataset, load_model
-from intertwine.terminal.showing import bar
+from intertwine.terminal.showing import bar, write_and_show
 
 
 def add_parser(subparsers: Subparsers[Any]) -> None:
@@ -42,8 +42,6 @@ def run(args: argparse.Namespace) -> int | None:
     """Load, attribute, print."""
     from intertwine.data import parse_normalize
     from intertwine.inside import attribute
-    from intertwine.pages.attribute_page import COLUMNS, class_rows
-    from intertwine.terminal.output import print_json, print_table, say
 
     source = load_model(args)
     data, tokens = _data(args, source.example, source.kwargs)
@@ -54,18 +52,9 @@ def run(args: argparse.Namespace) -> int | None:
             inputs=args.inputs, labels=args.labels, balance=not args.sum, batch=args.batch, seed=args.seed,
             tokens=tokens, example=source.example, kwargs=source.kwargs, progress=progress,
         )  # fmt: skip
-    if args.out:
-        statistics = parse_normalize(chosen_normalize(args))
-        weights = Path(args.weights or "random").name
-        facts = {"model": source.name, "weights": weights, "data": args.text or args.data}
-        page = args.out.endswith(".html")
-        found.page(statistics=statistics, facts=facts).write(args.out) if page else found.save(args.out)
-    if args.json:
-        print_json({"model": source.name, **found.to_dict()})
-        return 0
-    print_table(f"{found.axis} ({found.group}) at {found.at}", COLUMNS, class_rows(found))
-    if args.out:
-        say(f"wrote {args.out}")
+    weights = Path(args.weights or "random").name
+    facts = {"model": source.name, "weights": weights, "data": args.text or args.data}
+    write_and_show(args, found, facts, statistics=parse_normalize(chosen_normalize(args)))
     return 0
 
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from intertwine import numbers
-from intertwine.cli.combine_options import add_learning, add_solving, add_zip
+from intertwine.cli.combine_options import add_learning, add_solving, add_ways, add_zip
 from intertwine.errors import InputError
 from intertwine.terminal import types
 from intertwine.terminal.arguments import add_data_arguments, add_several_arguments
-from intertwine.terminal.declare import Subparsers, choice, either, flag, json, out, value, verb
+from intertwine.terminal.declare import Subparsers, either, flag, json, out, value, verb
 from intertwine.terminal.loading import load_dataset, load_several, load_side, with_data
 
-HOW = ("layerwise", "zip", "average", "slerp", "task", "ties", "fisher", "soup")
 _OPTIONS = (
     "how", "align", "repair", "shares", "scale", "density", "train_limit", "ridge", "sweeps", "follow",
     "flip", "fold", "epochs", "augment", "hidden", "seed", "learning_rate", "steps", "permute", "heads",
     "target_params", "trunk", "calibrate",
 )  # fmt: skip
-shares = types.Checked(numbers.Several(numbers.nonnegative))
 
 
 def add_parser(subparsers: Subparsers[Any]) -> None:
@@ -27,19 +24,7 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
     parser = verb(subparsers, "combine", run, "several networks into one",
         "Align networks by their symmetries and make one network of the same shape of them.")  # fmt: skip
     add_several_arguments(parser)
-    choice(parser, "--how", HOW, "see below (default: layerwise)", default="layerwise")
-    choice(parser, "--align", ("activations", "weights", "loss", "none"),
-        "what channels are matched by (default: activations; none with a common start)")  # fmt: skip
-    choice(parser, "--repair", ("none", "reset", "rescale", "least-squares"),
-        "what is done about statistics (default: least-squares for layerwise, else reset)")  # fmt: skip
-    value(parser, "--shares", shares, "S,S", "how much of each model (default: equal)")
-    value(parser, "--base", types.input_path, "FILE", "weights that the models were trained from")
-    value(parser, "--scale", types.nonnegative_float, "X", "of task and ties (default: 1)", default=1.0)
-    value(parser, "--density", types.fraction, "P", "that ties keeps (default: 0.2)", default=0.2)
-    value(parser, "--train-data", types.data_spec, "DATA",
-        "unlabelled inputs for alignment and least squares, of several as many each (default: --data)",
-        default=[], action="append")  # fmt: skip
-    value(parser, "--train-limit", types.positive_int, "N", "inputs used (default: 2000)", default=2000)
+    add_ways(parser)
     add_solving(parser)
     flag(parser, "--flip", "mirror images of the training images serve as inputs too")
     value(parser, "--steps", types.most(1_000_000), "N", "of --align loss (default: 300)", default=300)

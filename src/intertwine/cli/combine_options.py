@@ -1,9 +1,30 @@
-"""How layers are solved for, networks zipped, and what the combined one learns, of `intertwine combine`."""
+"""The options of `intertwine combine`: ways, how layers are solved for, networks zipped, what is learned."""
 
 from __future__ import annotations
 
+from intertwine import numbers
 from intertwine.terminal import types
 from intertwine.terminal.declare import Options, choice, flag, value
+
+HOW = ("layerwise", "zip", "average", "slerp", "task", "ties", "fisher", "soup")
+shares = types.Checked(numbers.Several(numbers.nonnegative))
+
+
+def add_ways(parser: Options) -> None:
+    """How networks become one, after what matching, of what."""
+    choice(parser, "--how", HOW, "see below (default: layerwise)", default="layerwise")
+    choice(parser, "--align", ("activations", "weights", "loss", "none"),
+        "what channels are matched by (default: activations; none with a common start)")  # fmt: skip
+    choice(parser, "--repair", ("none", "reset", "rescale", "least-squares"),
+        "what is done about statistics (default: least-squares for layerwise, else reset)")  # fmt: skip
+    value(parser, "--shares", shares, "S,S", "how much of each model (default: equal)")
+    value(parser, "--base", types.input_path, "FILE", "weights that the models were trained from")
+    value(parser, "--scale", types.nonnegative_float, "X", "of task and ties (default: 1)", default=1.0)
+    value(parser, "--density", types.fraction, "P", "that ties keeps (default: 0.2)", default=0.2)
+    value(parser, "--train-data", types.data_spec, "DATA",
+        "unlabelled inputs for alignment and least squares, of several as many each (default: --data)",
+        default=[], action="append")  # fmt: skip
+    value(parser, "--train-limit", types.positive_int, "N", "inputs used (default: 2000)", default=2000)
 
 
 def add_solving(parser: Options) -> None:

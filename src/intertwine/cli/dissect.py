@@ -11,7 +11,7 @@ from intertwine.terminal import types
 from intertwine.terminal.arguments import add_model_arguments
 from intertwine.terminal.declare import Subparsers, choice, flag, json, out, value, verb
 from intertwine.terminal.loading import load_model
-from intertwine.terminal.showing import bar
+from intertwine.terminal.showing import bar, write_and_show
 
 
 def add_parser(subparsers: Subparsers[Any]) -> None:
@@ -40,8 +40,6 @@ def run(args: argparse.Namespace) -> int | None:
     """Load, dissect, print."""
     from intertwine.data.concepts import load_concepts
     from intertwine.inside import dissect
-    from intertwine.pages.dissect_page import COLUMNS, dissect_rows
-    from intertwine.terminal.output import print_json, print_table, say
 
     source = load_model(args)
     concepts = load_concepts(args.concepts, normalize=args.normalize, size=args.size, limit=args.limit)
@@ -51,17 +49,7 @@ def run(args: argparse.Namespace) -> int | None:
             inside=args.inside, quantile=args.quantile, threshold=args.iou, batch=args.batch, seed=args.seed,
             example=source.example, kwargs=source.kwargs, progress=progress,
         )  # fmt: skip
-    if args.out:
-        weights = Path(args.weights or "random").name
-        page = args.out.endswith(".html")
-        facts = {"model": source.name, "weights": weights}
-        found.page(facts=facts).write(args.out) if page else found.save(args.out)
-    if args.json:
-        print_json({"model": source.name, **found.to_dict()})
-        return 0
-    print_table(f"{source.name} on {concepts.name}", COLUMNS, dissect_rows(found))
-    if args.out:
-        say(f"wrote {args.out}")
+    write_and_show(args, found, {"model": source.name, "weights": Path(args.weights or "random").name})
     return 0
 
 

@@ -6,8 +6,14 @@ import argparse
 from contextlib import ExitStack
 from typing import Any
 
-from intertwine.cli.merge_options import add_goal, add_results, add_ways, in_words, methods
-from intertwine.errors import InputError
+from intertwine.cli.merge_options import (
+    add_goal,
+    add_results,
+    add_ways,
+    assert_sensible,
+    in_words,
+    methods,
+)
 from intertwine.terminal.arguments import add_data_arguments, add_model_arguments
 from intertwine.terminal.declare import Subparsers, json, verb
 from intertwine.terminal.loading import finetuning, framed, load_dataset, load_model, load_train_split
@@ -41,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from intertwine.zoo import save_model
     from intertwine.zoo.saving import assert_savable
 
-    _assert_sensible(args)
+    assert_sensible(args)
     source, train = load_model(args), finetuning(args)
     source = framed(source) if args.data is None and args.method in _MEASURES else source
     if args.out:
@@ -91,23 +97,6 @@ def _measured(args: argparse.Namespace, train: Any) -> Any:
     if train is None:
         return load_dataset(args)
     return train.data.test if args.limit is None else train.data.test.take(args.limit)
-
-
-def _assert_sensible(args: argparse.Namespace) -> None:
-    """What options ask of each other, before any work."""
-    from intertwine.files import assert_folder_replaceable
-    from intertwine.merging.storage import why_not_replace
-
-    if args.max_drop is not None and args.data is None:
-        raise InputError("--max-drop needs data to measure accuracy on", do="give --data")
-    if args.repair == "data" and args.data is None:
-        raise InputError("--repair data needs data", do="give --data")
-    if args.betas is not None and args.out:
-        raise InputError("--betas makes many models, OUT holds one", do="leave out -o, or choose one --beta")
-    if args.out:
-        assert_folder_replaceable(args.out, why_not_replace)
-    if args.export and not args.out:
-        raise InputError("--export writes beside OUT", do="give -o OUT")
 
 
 def _facts(args: argparse.Namespace) -> dict[str, Any]:

@@ -1,9 +1,11 @@
-"""The options of `intertwine merge`, and what it says at the end."""
+"""The options of `intertwine merge`, what they ask of each other, and what it says at the end."""
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
+from intertwine.errors import InputError
 from intertwine.terminal import types
 from intertwine.terminal.declare import Options, choice, either, flag, out, value
 from intertwine.terminal.registered import registered
@@ -57,6 +59,23 @@ def methods() -> str:
     """The registered methods, a line each."""
     lines = (f"  {name:<10} {text}" for name, text in registered()["methods"].items())
     return "\nmethods:\n" + "\n".join(lines)
+
+
+def assert_sensible(args: argparse.Namespace) -> None:
+    """What options ask of each other, before any work."""
+    from intertwine.files import assert_folder_replaceable
+    from intertwine.merging.storage import why_not_replace
+
+    if args.max_drop is not None and args.data is None:
+        raise InputError("--max-drop needs data to measure accuracy on", do="give --data")
+    if args.repair == "data" and args.data is None:
+        raise InputError("--repair data needs data", do="give --data")
+    if args.betas is not None and args.out:
+        raise InputError("--betas makes many models, OUT holds one", do="leave out -o, or choose one --beta")
+    if args.out:
+        assert_folder_replaceable(args.out, why_not_replace)
+    if args.export and not args.out:
+        raise InputError("--export writes beside OUT", do="give -o OUT")
 
 
 def in_words(more: dict[str, Any]) -> list[str]:

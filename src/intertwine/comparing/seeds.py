@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from intertwine.comparing._compare import compare
 from intertwine.comparing.collecting import At
-from intertwine.comparing.comparison import compare
 from intertwine.comparing.statistics import Interval, seed_interval
 from intertwine.errors import InputError
 from intertwine.progress import Progress

@@ -28,8 +28,6 @@ from intertwine.exploring.storage import read_result, write_result
 from intertwine.progress import Progress
 from intertwine.reading import parsing
 
-# (done, total, message): called from time to time by everything that takes long.
-
 # A new point must leave the span of the others by this share of its distance from the first.
 INDEPENDENCE = 1e-3
 ROUNDING = 1e-6  # of points closer together than this share of their length the difference is noise

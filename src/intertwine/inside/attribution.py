@@ -36,6 +36,10 @@ class ClassView:
     each: np.ndarray
     incomplete: float | None = None
 
+    def excited_by(self) -> list[str]:
+        """The three labels whose inputs excite the class most."""
+        return sorted(self.by_label, key=lambda name: -self.by_label[name])[:3]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data without the maps themselves."""
         return {
@@ -89,9 +93,16 @@ class Attribution(Result):
 
     def tables(self) -> Sequence[Table]:
         """A row a class."""
-        columns = ["class", "members", "alive", "inputs"]
+        columns = [
+            "class", "features", "ever active", "correlation of maps", "of random classes",
+            "correlation of attributions", "of random classes ", "most excited by",
+        ]  # fmt: skip
         rows = [
-            [k, list(view.members), view.alive, list(view.inputs)] for k, view in enumerate(self.classes)
+            [
+                k, len(view.members), view.alive, round(view.maps.members, 3), view.maps.by_chance,
+                round(view.heat.members, 3), view.heat.by_chance, ", ".join(view.excited_by()),
+            ]
+            for k, view in enumerate(self.classes)
         ]  # fmt: skip
         return [Table(f"{self.axis} ({self.group}) at {self.at}", columns, rows)]
 

@@ -30,6 +30,11 @@ class Agreement:
     random: float
     spread: float
 
+    @property
+    def by_chance(self) -> str:
+        """What random classes have, in words."""
+        return "-" if math.isnan(self.random) else f"{self.random:.2f} ± {self.spread:.2f}"
+
 
 def find_classes(
     model: nn.Module, symmetry: Symmetry, axis: Axis, beta: float, by: str = "ifm"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from intertwine.data.concept_set import CATEGORIES
-from intertwine.files import replacing
-from intertwine.results import Result
+from intertwine.results import Result, Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +39,13 @@ class LayerReading:
     categories: tuple[str, ...]
     threshold: float
     examples: tuple[UnitExample, ...] = ()
+
+    @property
+    def basis(self) -> str:
+        """In words: own basis, Q^0.4, an element of the group."""
+        if self.by == "none":
+            return "own"
+        return f"Q^{self.alpha:g}" if self.by == "orthogonal" else "its group"
 
     @property
     def units(self) -> int:
@@ -116,13 +121,26 @@ class Dissection(Result):
             "readings": [r.to_dict() for r in self.readings],
         }
 
-    def save(self, path: str | Path) -> Path:
-        """The page (.html), or every number as JSON."""
-        if Path(path).suffix == ".html":
-            return super().save(path)
-        with replacing(path) as beside:
-            beside.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
-        return Path(path)
+    def tables(self) -> Sequence[Table]:
+        """A row a layer and basis."""
+        columns = [
+            "layer",
+            "basis",
+            "draw",
+            "units",
+            "interpretable",
+            "share",
+            "unique concepts",
+            "by category",
+        ]
+        rows = [
+            [
+                r.layer, r.basis, r.draw, r.units, len(r.detectors), round(r.share, 3), len(r.detected()),
+                ", ".join(f"{kind} {n}" for kind, n in r.units_by_category().items()),
+            ]
+            for r in self.readings
+        ]  # fmt: skip
+        return [Table(f"units that detect a concept of {self.data}", columns, rows)]
 
 
 def _ordered(counts: Counter[str]) -> dict[str, int]:

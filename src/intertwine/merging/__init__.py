@@ -6,11 +6,12 @@ from intertwine.merging.decide import PAPER_BETAS, Options, Planner, plan_merge
 from intertwine.merging.equivalence import feature_complexity
 from intertwine.merging.factoring import factor
 from intertwine.merging.folding import fold
+from intertwine.merging.merged import MergeCurve, Merged
 from intertwine.merging.plan import AxisPlan, Merge, MergePlan
 from intertwine.merging.registry import METHODS, MergeMethod, Parameter, merge_method
 from intertwine.merging.repair import reestimate_norms
 from intertwine.merging.shrink import apply_merge
-from intertwine.merging.smaller import MergeCurve, Merged, merge, merge_betas
+from intertwine.merging.smaller import merge, merge_betas
 from intertwine.merging.storage import flops_of, load_merged, save_merged
 
 __all__ = [

@@ -19,7 +19,7 @@ from intertwine.orbit.matrices import rotations
 from intertwine.orbit.state import Match, State
 from intertwine.orbit.units import Forest, Spot, Unit, Weights
 from intertwine.symmetry import Element
-from intertwine.symmetry.transform import sample
+from intertwine.symmetry.sampling import sample
 
 _SWEEPS = 100
 

@@ -90,7 +90,7 @@ class Matcher:
         if extra is not None and self.alone:
             return extra
         total = np.zeros((unit.size, unit.size))
-        plain, blocks = self._sign_groups(unit, spots)
+        plain, blocks = self._sign_groups(spots)
         for spot in plain:
             total += self._inner(spot, weights)
         for patterns in blocks:
@@ -106,7 +106,7 @@ class Matcher:
         return (left @ right.T).numpy()
 
     def _sign_groups(
-        self, unit: Unit, spots: Sequence[Spot]
+        self, spots: Sequence[Spot]
     ) -> tuple[list[Spot], list[dict[tuple[int, ...], list[Spot]]]]:
         """Spots without a sign of their own, and for each block of signs its spots by exponents."""
         plain: list[Spot] = []

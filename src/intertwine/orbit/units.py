@@ -20,9 +20,9 @@ from torch import Tensor
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.colours import mix
 from intertwine.symmetry.positions import in_front
+from intertwine.symmetry.sampling import fibre_keys
 from intertwine.symmetry.structure import Linear, Structure
 from intertwine.symmetry.subgroup import Subgroup
-from intertwine.symmetry.transform import fibre_keys
 
 Weights = Mapping[str, Tensor]
 
@@ -268,7 +268,7 @@ def _split(s: Structure, unit: Unit, param: str, dim: int, position: Ids, start:
         & (local == local[:1])
         & (unit.linear is None)
     ).all(axis=0)
-    exponent = _exponents(s, unit, (param, dim), position - start)
+    exponent = _exponents(unit, (param, dim), position - start)
     found: dict[tuple[int, int, int], list[int]] = {}
     for copy in range(position.shape[1]):
         key = (int(kind[0, copy]), int(local[0, copy])) if owned[copy] else (-1, -1)
@@ -283,7 +283,7 @@ def _split(s: Structure, unit: Unit, param: str, dim: int, position: Ids, start:
     ]  # fmt: skip
 
 
-def _exponents(s: Structure, unit: Unit, slot: tuple[str, int], where: Ids) -> Ids:
+def _exponents(unit: Unit, slot: tuple[str, int], where: Ids) -> Ids:
     """For each copy: +1 if the matrix of a linear unit acts as it is, -1 if as its inverse transpose."""
     if unit.linear is None or slot not in unit.linear.places:
         return np.ones(where.shape[1], np.int64)

@@ -19,7 +19,7 @@ def page_of(result: Any, **options: Any) -> Page:
     from intertwine.comparing import Comparison
     from intertwine.exploring import Exploration
     from intertwine.inside import Attribution, Dissection
-    from intertwine.merging.smaller import MergeCurve, Merged
+    from intertwine.merging.merged import MergeCurve, Merged
     from intertwine.pages.align_page import alignment_page, interpolation_page
     from intertwine.pages.attribute_page import attribute_page
     from intertwine.pages.dimension_page import dimension_page
@@ -69,7 +69,7 @@ def plain_page(result: Result, facts: Mapping[str, Any] | None = None) -> Page:
     page.facts(facts or {})
     for table in result.tables():
         page.section(table.title)
-        page.table(table.columns, table.rows)
+        page.table(table)
     for line in result.remarks():
         page.text(line)
     return page

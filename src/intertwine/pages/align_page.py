@@ -35,9 +35,8 @@ def alignment_page(found: Alignment, facts: Mapping[str, object] | None = None) 
         "factor. Moving channels changes no function: the aligned B computes what B computes.",
     )
     page.figure(cosine_figure(found), "Mean cosine of matched channels of every axis, before and after.")
-    table = found.tables()[0]
     page.section("Every axis", folded=True)
-    page.table(table.columns, table.rows)
+    page.table(found.tables()[0])
     page.section("What was tried", "Distance relative to A; the best is kept.", folded=True)
     page.table(["moved by", "distance"], [list(each) for each in found.candidates])
     page.facts({**(facts or {}), "compared by": found.by, "group": found.group, "seed": found.seed})

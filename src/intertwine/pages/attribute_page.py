@@ -13,10 +13,6 @@ from intertwine.pages.page import Html, Page
 from intertwine.pages.pixels import colours, image_tag, overlay, scaled, to_pixels
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
-COLUMNS = [
-    "class", "features", "ever active", "correlation of maps", "of random classes",
-    "correlation of attributions", "of random classes ", "most excited by",
-]  # fmt: skip
 _WIDTH = 112
 STYLE = (
     "<style>.cells{display:flex;flex-wrap:wrap;gap:14px;margin:8px 0 12px}.cell{font-size:12.5px;"
@@ -29,24 +25,6 @@ RULE = (
     "other op passes its plain gradient. For guided and gradient the length over colours is drawn; for the "
     "others the signed sum: red speaks for the class, blue against it."
 )
-
-
-def agreement_text(mean: float, spread: float) -> str:
-    """Mean and deviation over random classes."""
-    return "-" if np.isnan(mean) else f"{mean:.2f} ± {spread:.2f}"
-
-
-def class_rows(result: Attribution) -> list[list[Any]]:
-    """A row a class, for the page and the terminal."""
-    rows = []
-    for k, view in enumerate(result.classes):
-        labels = sorted(view.by_label, key=lambda name: -view.by_label[name])[:3]
-        rows.append([
-            k, len(view.members), view.alive, round(view.maps.members, 3),
-            agreement_text(view.maps.random, view.maps.spread), round(view.heat.members, 3),
-            agreement_text(view.heat.random, view.heat.spread), ", ".join(labels),
-        ])  # fmt: skip
-    return rows
 
 
 def attribute_page(
@@ -76,7 +54,7 @@ def attribute_page(
         "The mean correlation over pairs of members: of their activations over all inputs and positions, and "
         "of their attributions on the inputs below. Beside it the same for random features of the axis.",
     )
-    page.table(COLUMNS, class_rows(result))
+    page.table(result.tables()[0])
     page.section("How attributions are computed", RULE, folded=True)
     return page
 

@@ -15,7 +15,6 @@ from intertwine.pages.pixels import image_tag, spotlight
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-COLUMNS = ["layer", "basis", "draw", "units", "interpretable", "share", "unique concepts", "by category"]
 COLOURS = {
     "colour": "#e0a030",
     "texture": "#4e9f6d",
@@ -24,24 +23,6 @@ COLOURS = {
     "scene": "#d2604f",
 }
 _WIDTH = 96
-
-
-def basis_name(reading: LayerReading) -> str:
-    """In words: own basis, Q^0.4, an element of the group."""
-    if reading.by == "none":
-        return "own"
-    return f"Q^{reading.alpha:g}" if reading.by == "orthogonal" else "its group"
-
-
-def dissect_rows(result: Dissection) -> list[list[Any]]:
-    """A row a layer and basis, for the page and the terminal."""
-    return [
-        [
-            r.layer, basis_name(r), r.draw, r.units, len(r.detectors), round(r.share, 3), len(r.detected()),
-            ", ".join(f"{kind} {n}" for kind, n in r.units_by_category().items()),
-        ]
-        for r in result.readings
-    ]  # fmt: skip
 
 
 def share_points(readings: Sequence[LayerReading]) -> list[tuple[float, float, float]]:
@@ -144,7 +125,7 @@ def dissect_finding(result: Dissection) -> str:
         own, last = readings[0], max(r.alpha for r in readings)
         text = f"{len(own.detectors)} of {own.units} units of {layer} ({own.share:.0%}) detect a concept"
         if own.by != "none":
-            text += f" in the basis {basis_name(own)}"
+            text += f" in the basis {own.basis}"
         others = [r for r in readings if r.by != "none" and r.alpha == last and r is not own]
         if others:
             shares = [r.share for r in others]
@@ -172,9 +153,9 @@ def dissect_page(result: Dissection, *, facts: Mapping[str, Any] | None = None) 
         curves = {layer: share_points(result.of(layer)) for layer in layers}
         bars = " Bars are deviations over random rotations." if any(r.draw for r in result.readings) else ""
         page.figure(share_figure(curves), f"Share of interpretable units against the rotation.{bars}")
-    page.table(COLUMNS, dissect_rows(result))
+    page.table(result.tables()[0])
     for layer in layers:
-        first = {basis_name(r): r for r in result.of(layer) if r.draw == 0}
+        first = {r.basis: r for r in result.of(layer) if r.draw == 0}
         page.section(f"{layer}: concepts by category")
         counts = {name: reading.concepts_by_category() for name, reading in first.items()}
         if any(counts.values()):

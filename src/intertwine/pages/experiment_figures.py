@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from intertwine.comparing.experiments import PathPoint, Relation, RepresentationBias, Source
-from intertwine.comparing.seeds import SeedComparison
-from intertwine.pages.similarity_figures import curves, heat_map, lines, scatter, title_of
+from intertwine.pages.similarity_figures import heat_map, lines, scatter, title_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -63,22 +62,3 @@ def path_figures(points: Sequence[PathPoint]) -> tuple[Figure, Figure, Figure]:
             together, x_title="similarity to the last epoch", y_title="divergence from the last epoch, nats"
         ),
     )
-
-
-def seed_figures(comparison: SeedComparison) -> list[tuple[str, Figure]]:
-    """A heat map a measure (Figures 2, 5, 11, 16), then all matched layers at once (Figures 9, 10)."""
-    found = [
-        (title_of(measure), heat_map(grid, comparison.layers, comparison.layers))
-        for measure, grid in comparison.mean.items()
-    ]
-    series = {
-        title_of(m): [v[layer].value for layer in comparison.layers] for m, v in comparison.matched.items()
-    }
-    bands = {
-        title_of(m): (
-            [v[layer].low for layer in comparison.layers],
-            [v[layer].high for layer in comparison.layers],
-        )
-        for m, v in comparison.matched.items()
-    }
-    return [*found, ("Matched layers", curves(series, comparison.layers, bands=bands, x_title="layer"))]

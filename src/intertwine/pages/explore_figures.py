@@ -124,7 +124,7 @@ def points_figure(landscape: Landscape, epsilon: float) -> Figure:
         )
     )  # fmt: skip
     _add_marks_3d(figure, landscape)
-    return figure.update_layout(scene=_scene(landscape), legend={"x": 0, "y": 1}, **_frame(640))
+    return figure.update_layout(scene=_scene(), legend={"x": 0, "y": 1}, **_frame(640))
 
 
 def isosurface_figure(landscape: Landscape, epsilon: float) -> Figure:
@@ -143,7 +143,7 @@ def isosurface_figure(landscape: Landscape, epsilon: float) -> Figure:
         )
     )  # fmt: skip
     _add_marks_3d(figure, landscape)
-    return figure.update_layout(scene=_scene(landscape), legend={"x": 0, "y": 1}, **_frame(640))
+    return figure.update_layout(scene=_scene(), legend={"x": 0, "y": 1}, **_frame(640))
 
 
 def embedding_figure(
@@ -252,7 +252,7 @@ def _range(landscape: Landscape, axis: int) -> list[float]:
     ]
 
 
-def _scene(landscape: Landscape) -> dict[str, Any]:
+def _scene() -> dict[str, Any]:
     titles = {f"{letter}axis": {"title": {"text": f"c{i + 1}"}} for i, letter in enumerate("xyz")}
     return {**titles, "aspectmode": "cube", "camera": CAMERA}
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from intertwine.data import Evaluation
+from intertwine.merging.merged import MergeCurve, Merged
 from intertwine.merging.plan import CHANNELS, EXPERTS, HEADS, RANK, STREAM, AxisPlan
-from intertwine.merging.smaller import MergeCurve, Merged
 from intertwine.pages.page import Page
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def merged_page(result: Merged, facts: Mapping[str, Any] | None = None) -> Page:
         page.table(["axis", "why"], list(result.plan.left_alone.items()))
     page.section("Every axis", folded=True)
     for table in result.tables():
-        page.table(table.columns, table.rows)
+        page.table(table)
     page.facts({**(facts or {}), "method": result.plan.method, "repair": result.plan.repair,
                 "seconds": result.seconds})  # fmt: skip
     return page
@@ -94,7 +94,7 @@ def curve_page(curve: MergeCurve, facts: Mapping[str, Any] | None = None) -> Pag
     page.figure(trade_off(curve), bars)
     page.section("Every threshold", folded=True)
     for table in curve.tables():
-        page.table(table.columns, table.rows)
+        page.table(table)
     page.facts(facts or {})
     return page
 

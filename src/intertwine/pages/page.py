@@ -25,6 +25,7 @@ from intertwine.cells import format_cell
 from intertwine.checks import checked
 from intertwine.errors import InputError
 from intertwine.files import replacing
+from intertwine.results import Table
 
 # What the bundles in vendor/ draw (scripts/plotly); a test holds their version against that of the package.
 FLAT = frozenset("bar box contour heatmap histogram histogram2d image pie scatter violin".split())
@@ -119,7 +120,9 @@ class Page:
     def table(
         self, columns: Sequence[Any], rows: Iterable[Sequence[Any]] | None = None, *, caption: str = ""
     ) -> None:
-        """A table: column names and rows, or a list of dicts alone."""
+        """Column names and rows; or a table of a result, or a list of dicts, alone."""
+        if isinstance(columns, Table):
+            columns, rows = columns.columns, columns.rows
         self._add(_table(columns, rows, caption))
 
     @checked

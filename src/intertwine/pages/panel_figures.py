@@ -30,7 +30,6 @@ def panel_figure(
     *,
     x_title: str,
     y_title: str,
-    x_range: tuple[float, float] = (0, 1),
     y_range: tuple[float, float] | None = None,
 ) -> Figure:
     """`cells[row, column]`; every group has its colour in all of them, and all share both axes."""
@@ -71,7 +70,7 @@ def panel_figure(
             xanchor="right", yanchor="top", align="right", font={"size": 11},
             bgcolor="white", **place,
         )  # fmt: skip
-    figure.update_xaxes(range=list(x_range))
+    figure.update_xaxes(range=[0, 1])
     if y_range is not None:
         figure.update_yaxes(range=list(y_range))
     figure.update_layout(

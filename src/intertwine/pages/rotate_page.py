@@ -23,9 +23,8 @@ def rotate_page(found: Rotation, facts: Mapping[str, Any] | None = None) -> Page
         "Later layers can undo an element of the layer's own group exactly; a rotation they cannot.",
     )
     page.figure(accuracy_figure(found), f"Accuracy on {found.inputs:,} inputs, with 95 % intervals.")
-    table = found.tables()[0]
     page.section("Every number", folded=True)
-    page.table(table.columns, table.rows)
+    page.table(found.tables()[0])
     page.facts(facts or {})
     return page
 

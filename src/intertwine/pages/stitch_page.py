@@ -26,7 +26,7 @@ def stitch_page(report: StitchReport, facts: Mapping[str, object] | None = None)
     note = "A star: the cut lies inside a residual block, and the skip passes by the stitch (eq. E.54)."
     page.figure(penalty_curves(report), note)
     page.section("Every cut", folded=True)
-    page.table(*report.tables()[0][1:3])
+    page.table(report.tables()[0])
     groups = {s.layer: s.group for s in report.stitchings}
     about = "Of the activation whose result the layer is (Table 1)."
     page.section("The group of each layer", about, folded=True)

@@ -30,7 +30,7 @@ def train_page(run: Run, facts: Mapping[str, Any] | None = None) -> Page:
         page.figure(_lines(run.history, what), f"{what.capitalize()} by epoch.")
     for table in run.tables():
         page.section("Every epoch" if table.title == "epochs" else table.title, folded=True)
-        page.table(table.columns, table.rows)
+        page.table(table)
     return page
 
 

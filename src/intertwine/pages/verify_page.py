@@ -25,8 +25,7 @@ def verify_page(report: Report, facts: Mapping[str, Any] | None = None) -> Page:
     )
     page.figure(error_figure(report), "Largest change of the output, relative, on a log scale.")
     page.section("Every number", folded=True)
-    table = report.tables()[0]
-    page.table(table.columns, table.rows)
+    page.table(report.tables()[0])
     page.facts(facts or {})
     return page
 

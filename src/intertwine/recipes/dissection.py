@@ -219,7 +219,7 @@ def _dominated_claim(label: str, found: list[Dissection]) -> Claim:
 def best_units(name: str, only: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
     """Figs. 21, 23, 25: the two best units at three powers, with the images they like most."""
     from intertwine.files import write_bytes
-    from intertwine.pages.dissect_page import basis_name, example_cells, example_grid
+    from intertwine.pages.dissect_page import example_cells, example_grid
     from intertwine.pages.page import Html, Page
     from intertwine.pages.pixels import png
 
@@ -237,9 +237,9 @@ def best_units(name: str, only: str, folder: Path, setting: Setting, progress: P
     page = Page(f"{name}: the best units of {only}")
     add_verdict(page, claims, differs)
     for reading in readings:
-        page.section(f"Basis: {basis_name(reading)}")
+        page.section(f"Basis: {reading.basis}")
         page.text(Html(example_cells(reading)))
-    facts["best"] = [{"basis": basis_name(r), **b} for r in readings for b in r.to_dict()["best"][:2]]
+    facts["best"] = [{"basis": r.basis, **b} for r in readings for b in r.to_dict()["best"][:2]]
     picture = folder / f"{name}.png"
     write_bytes(picture, png(example_grid(readings, enlarge=3 if setting.quick else 1)))
     return Outcome((page.write(folder / f"{name}.html"), picture), facts, claims, differs)

@@ -167,7 +167,7 @@ def make_figure(
             }
         facts |= {f"{key} {letter}".strip(): value for key, value in measured.items()}
         facts[f"components {letter}".strip()] = topologies[0].components
-        claims += _claims(name, letter, settings, topologies[0], measured)
+        claims += _claims(name, letter, topologies[0], measured)
         for drawing in drawings:
             try:
                 path = folder / f"{name}{letter}-{drawing.name}.png"
@@ -187,9 +187,7 @@ def make_figure(
     return Outcome((path, *files), facts, judged, differs)
 
 
-def _claims(
-    name: str, letter: str, settings: GenniSettings, found: Topology, measured: dict[str, Any]
-) -> list[Claim]:
+def _claims(name: str, letter: str, found: Topology, measured: dict[str, Any]) -> list[Claim]:
     """What the source reads off its figures by eye, as numbers of the grid."""
     where, size = f"figure {name[-1]}{letter}", found.points
     largest = found.largest / size if size else 0.0

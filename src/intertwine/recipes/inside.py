@@ -74,7 +74,7 @@ def see(name: str, figure: str, folder: Path, setting: Setting, progress: Progre
     from intertwine.data import parse_normalize
     from intertwine.files import replacing
     from intertwine.inside import attribute
-    from intertwine.pages.attribute_page import attribute_page, class_grid, class_rows
+    from intertwine.pages.attribute_page import attribute_page, class_grid
     from intertwine.pages.pixels import png
 
     quick = setting.quick
@@ -105,7 +105,7 @@ def see(name: str, figure: str, folder: Path, setting: Setting, progress: Progre
     with replacing(picture) as beside:
         beside.write_bytes(png(class_grid(result, statistics=statistics, enlarge=8 if quick else 4)))
     facts = {
-        "classes found": everything.found, "weights": origin, "classes shown": class_rows(result),
+        "classes found": everything.found, "weights": origin, "classes shown": result.tables()[0].rows,
         "the source's class": lump, "summary": result.to_dict(),
     }  # fmt: skip
     return Outcome((page.write(folder / f"{name}.html"), picture), facts, claims, differs)

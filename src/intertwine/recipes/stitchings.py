@@ -1,4 +1,4 @@
-"""Figures 1, 4, 6 to 8, 13 to 15 and Table 3 of source 002: what stitches and rotations cost."""
+"""Figures 1, 6, 7 and 13 to 15 of source 002: what stitches cost."""
 
 from __future__ import annotations
 
@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intertwine.recipes import Claim, Outcome, Progress, Reproduction, Setting
-from intertwine.recipes.claims import above, holds, mean_interval, number
+from intertwine.recipes.claims import above, holds
 from intertwine.recipes.godfrey import (
-    IMAGES,
-    NETS,
-    SMALL,
     Pairs,
     Seeds,
     load_seeds,
     measured_once,
-    paper_net,
 )
-from intertwine.recipes.nets import load_net_data, train_net
 from intertwine.recipes.pages import write_outcome
 from intertwine.recipes.symmetries import recipe
 
@@ -43,11 +38,6 @@ LASSOS = {
 }
 # Of the nets there, three pairs, cut at every second activation, or in the second block of each stage.
 STITCHED, CUT_AT = {"cifar": 3}, {"tiny10": r"relu_[1357]$", "resnet20": r"\.1\."}
-SLOPES = {"quick": (1e-2, 0.5, 1.0)}
-TUNED = {"quick": 15}
-TABLE3 = dict(
-    zip((1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9, 1.0), (89.3, 89.4, 89.2, 89.4, 86.6, 73.0, 41.8), strict=True)
-)
 NARROW = (
     "A guess: narrow layers (16 and 32 channels here, 64 to 512 in the source) have few features that "
     "all seeds share, so that no permutation of them fits; the stitch is trained on few images."
@@ -323,124 +313,6 @@ def at_sparsity(points: list[tuple[float, float]], sparsity: float) -> float:
     return float(np.interp(sparsity, xs, ys, right=np.nan))
 
 
-def rotations(name: str, title: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
-    """Fig. 4: what later layers lose when a layer is acted on by the group, or by a rotation."""
-    from intertwine import trace
-    from intertwine.pages.similarity_figures import curves
-    from intertwine.stitching import rotate
-
-    seeds = load_seeds("myrtle-plain", 10, folder, setting, progress)
-    values = trace(seeds.nets[0], seeds.test.images[:2]).values
-    layers = [v.name for v in values.by_input if any(values[r].family == "pointwise" for r in v.readers)]
-    epochs = TUNED.get(setting.preset, 50)
-    found: dict[str, np.ndarray] = {}
-    for by in ("group", "orthogonal", "identity"):
-        progress(len(found), 3, by)
-        found[by] = np.array([
-            [rotate(net, seeds.train, seeds.test, at=layer, by=by, epochs=epochs, seed=seed).penalty
-             for layer in layers]
-            for seed, net in enumerate(seeds.nets)
-        ])  # fmt: skip
-    gap = mean_interval((found["orthogonal"] - found["group"]).mean(1).tolist())
-    claims = [
-        above("penalty of a rotation minus that of a group element, mean over layers", "transforming by A "
-              "in G_ReLU "
-              "rather a random orthogonal matrix results in significantly smaller rotation penalties", [gap],
-              unit=" points", why=f"At {layers[-1]}, after which only the classifier is trained, {epochs} "
-              f"epochs undo neither: {found['group'][:, -1].mean():.0f} points lost by the group, "
-              f"{found['orthogonal'][:, -1].mean():.0f} by a rotation, and that is most of the mean. Before "
-              f"it: {found['group'][:, :-1].mean():.1f} and {found['orthogonal'][:, :-1].mean():.1f}.")
-    ]  # fmt: skip
-    intervals = {by: [mean_interval(v[:, k].tolist()) for k in range(len(layers))] for by, v in found.items()}
-    series = {by: [i.value for i in v] for by, v in intervals.items()}
-    bands = {by: ([i.low for i in v], [i.high for i in v]) for by, v in intervals.items()}
-    figure = curves(series, layers, bands=bands, x_title="acted on", y_title="penalty, points of accuracy")
-    rows = [{"layer": c, **{k: v[i] for k, v in series.items()}} for i, c in enumerate(layers)]
-    small = " The small net has batch norms." if setting.quick else ""
-    return write_outcome(
-        folder, name, title,
-        {f"Accuracy lost after fine-tuning; {len(seeds.nets)} trials, 95 % intervals": figure},
-        setting=setting, claims=claims, tables={"Penalties": rows},
-        differs=f"{seeds.what}, {epochs} epochs of fine-tuning on {len(seeds.train):,} images; `identity` "
-                f"(nothing "
-        f"moved) is ours.{small}",
-    )  # fmt: skip
-
-
-def slopes(name: str, title: str, folder: Path, setting: Setting, progress: Progress) -> Outcome:
-    """Fig. 8 and Table 3: LeakyReLU nets from slope 1e-4 to 1, where the group becomes GL(n)."""
-    from intertwine.pages.similarity_figures import lines
-    from intertwine.stitching import stitch_slopes
-
-    model = "resnet20-pad"
-    net = SMALL[model] if setting.quick else paper_net(model)
-    splits = load_net_data(net)
-    many, tested = IMAGES[setting.preset]
-    train, test = splits.train.take(many), splits.test if tested is None else splits.test.take(tested)
-    layers = [f"layer{stage}.2.leaky_relu_1" for stage in (1, 2, 3)]
-
-    def trained(slope: float, seed: int) -> nn.Module:
-        leaky = replace(net, options={**net.options, "slope": slope})
-        return train_net(leaky, splits, folder, seed, progress)[0]
-
-    chosen = SLOPES.get(setting.preset, tuple(TABLE3))
-    accuracy: dict[float, list[float]] = {s: [] for s in chosen}
-    penalty: dict[float, list[list[float]]] = {s: [] for s in chosen}
-    groups: dict[float, str] = {}
-    for first, second in combinations(range(NETS["quick"]), 2):
-        found = stitch_slopes(
-            trained, (train.images, train.labels), (test.images, test.labels), at=layers, slopes=chosen,
-            kinds=("group",), seeds=(first, second),
-        )  # fmt: skip
-        for f in found:
-            groups[f.slope] = f.group
-            accuracy[f.slope].append(f.accuracy)
-            penalty[f.slope].append([f.report[layer, "group"].trained for layer in layers])
-    spread = {s: [float(np.ptp(p)) for p in penalty[s]] for s in chosen}
-    low, high = min(chosen), max(chosen)
-    fall = [100 * (a - b) for a, b in zip(accuracy[low], accuracy[high], strict=True)]
-    claims = [
-        above(f"accuracy at slope {low:g} minus at {high:g}", "the significant decrease in CIFAR-10 "
-              "accuracy for "
-              "larger s", [mean_interval(fall)], unit=" points",
-              why="A linear net tells these digits apart almost as well."),
-        above(f"range of penalties over layers at slope {low:g} minus at {high:g}", "unlike for s << 1 "
-              "... the "
-              "stitching penalties for s = 1 are mostly constant throughout the layers",
-              [mean_interval([a - b for a, b in zip(spread[low], spread[high], strict=True)])],
-              unit=" points", why="Three ends of stages, where the source has every layer."),
-    ]  # fmt: skip
-    if setting.own:
-        claims += [
-            number(f"accuracy at slope {s:g}, %", said, mean_interval(percent), factor=1.1)
-            for s, said in TABLE3.items()
-            if (percent := [100 * a for a in accuracy[s]])
-        ]
-    rows = [
-        {"slope": s, "its group": groups[s], "accuracy, %": 100 * float(np.mean(accuracy[s]))}
-        | {layer: float(np.mean([p[k] for p in penalty[s]])) for k, layer in enumerate(layers)}
-        for s in chosen
-    ]
-    found_at = {
-        layer: [mean_interval([p[k] for p in penalty[s]]) for s in chosen] for k, layer in enumerate(layers)
-    }
-    figure = lines(
-        {layer: (list(chosen), [i.value for i in v]) for layer, v in found_at.items()},
-        x_title="negative slope", y_title="penalty of the group's stitch, points", log=True,
-        bands={layer: ([i.low for i in v], [i.high for i in v]) for layer, v in found_at.items()},
-    )  # fmt: skip
-    pairs = len(penalty[low])
-    return write_outcome(
-        folder, name, title,
-        {f"Stitching at the end of each stage; 95 % intervals over {pairs} pairs of {NETS['quick']} networks":
-         figure},
-        setting=setting, tables={"Slopes": rows}, claims=claims, facts={"groups": groups},
-        differs=f"{HOW}; {len(train):,} training images; three pairs of {net.model} of three seeds on "
-                f"{net.data}, and "
-        "the ends of the three stages, where the source shows every layer of ResNet20.",
-    )  # fmt: skip
-
-
 _STITCHINGS: tuple[tuple[str, str, str, int], ...] = (
     ("fig1", "figure 1", "myrtle", 32),
     ("fig6", "figure 6", "resnet20-pad", 16),
@@ -451,8 +323,6 @@ RECIPES: tuple[Reproduction, ...] = (
         recipe(s, w, f"stitching penalties of {m}", stitching, m, n, cifar=m != "resnet18")
         for s, w, m, n in _STITCHINGS
     ),
-    recipe("fig4", "figure 4", "rotation penalties", rotations),
-    recipe("fig8", "figure 8 and table 3", "stitching from ReLU to the identity", slopes),
     recipe("fig13", "figure 13", "stitching penalties with alpha chosen", chosen_alpha, "13", cifar=True),
     recipe("fig14", "figure 14", "which alpha is chosen", chosen_alpha, "14", cifar=True),
     recipe("fig15", "figure 15", "penalty against sparsity of a stitch", sparse_stitching, cifar=True),

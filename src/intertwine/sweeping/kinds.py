@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import trace, zoo
+from intertwine.comparing._compare import compare
 from intertwine.comparing.collecting import Runner
-from intertwine.comparing.comparison import compare
 from intertwine.comparing.measures import find_measure
 from intertwine.comparing.moments import Cross, PairMoments
 from intertwine.comparing.stream import StreamedMoments

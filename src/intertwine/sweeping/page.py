@@ -43,7 +43,7 @@ def sweep_page(report: SweepReport, facts: Mapping[str, Any] | None = None) -> P
         columns = ["quantity", "numbers", "mean", "standard deviation", "least", "most"]
         page.table(columns, [[name, *_summary(values)] for name, values in groups.items()])
     page.section("All numbers", folded=True)
-    page.table(table.columns, table.rows)
+    page.table(table)
     return page
 
 

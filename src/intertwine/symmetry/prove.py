@@ -26,8 +26,9 @@ from intertwine.graph.export import eval_copy
 from intertwine.graph.run import raised
 from intertwine.graph.side_by_side import Make, run_side_by_side
 from intertwine.symmetry.axes import Axis
+from intertwine.symmetry.sampling import sample_parts
 from intertwine.symmetry.structure import Structure
-from intertwine.symmetry.transform import Action, Element, sample_parts
+from intertwine.symmetry.transform import Action, Element
 
 MEMORY = 2_200_000_000  # bytes that copies in float64 may take: the weights, moved ones, and one to work on
 REFUTED = {torch.float64: 1e-8, torch.float32: 1e-2}

@@ -17,8 +17,8 @@ from __future__ import annotations
 import numpy as np
 
 from intertwine.ir.ledger import Ids
+from intertwine.symmetry.sampling import fibre_keys
 from intertwine.symmetry.structure import Structure
-from intertwine.symmetry.transform import fibre_keys
 
 Place = tuple[str, int]  # a weight and one of its dimensions
 

@@ -17,9 +17,10 @@ from scipy.sparse import coo_array, csr_array
 
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.axes import Axis
+from intertwine.symmetry.sampling import sample
 from intertwine.symmetry.scales import ScaleKind, null_space, null_space_gf2
 from intertwine.symmetry.symmetry import Symmetry
-from intertwine.symmetry.transform import PARTS, Element, sample
+from intertwine.symmetry.transform import PARTS, Element
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from intertwine.checks import checked
 from intertwine.errors import InputError, NotFound
 from intertwine.graph.export import Traced
-from intertwine.ir.groups import Group
 from intertwine.ir.ledger import Ids
 from intertwine.rules.rotary import find_rotations
 from intertwine.symmetry.axes import Axis, Member, build_axes
@@ -26,18 +24,11 @@ from intertwine.symmetry.check import FactChecker
 from intertwine.symmetry.infer import Inference, infer
 from intertwine.symmetry.pairs import Turns
 from intertwine.symmetry.prove import Clock, Proof
+from intertwine.symmetry.sampling import sample, sample_relabel
 from intertwine.symmetry.specs import Spec, to_networkx, write_spec
 from intertwine.symmetry.stacks import find_stacks, kept_stacks
 from intertwine.symmetry.structure import Structure
-from intertwine.symmetry.transform import (
-    EVERY_PART,
-    PARTS,
-    Element,
-    identity,
-    load_element,
-    sample,
-    sample_relabel,
-)
+from intertwine.symmetry.transform import EVERY_PART, PARTS, Element, identity, load_element
 from intertwine.symmetry.turns import find_turns
 from intertwine.symmetry.values import Values
 
@@ -188,15 +179,6 @@ class Symmetry:
         if not len(place) or copies.min() != copies.max():
             raise InputError(f"{member.param} carries the channels of {axis.name} unequally often")
         return place.reshape(axis.size, -1)
-
-    def group_at(self, axis: Axis, param: str, dim: int = 0) -> Group:
-        """The group of an axis as it acts on one dimension: scalings that do not reach it are left out.
-
-        A channel before a batch norm may change its sign, the ReLU after it sees positive scales only.
-        """
-        start, _ = self.structure.span[param, dim]
-        _, _, real, sign = self.structure.scalings.exponents(int(self.structure.scales[start]))
-        return replace(axis.group, positive=int(bool(np.any(real))), sign=int(bool(np.any(sign))))
 
     def explain(self, axis: Axis | str) -> str:
         """Why the channels of an axis are together: every op that tied or froze them, in order."""

@@ -16,8 +16,8 @@ from intertwine.graph.eager import runner
 from intertwine.graph.example import Example, other_sizes
 from intertwine.graph.export import empty_values, export, sizes_in
 from intertwine.symmetry.prove import Clock, Proof, Stage, assert_finite, find_fault, staged
+from intertwine.symmetry.sampling import fibre_keys, sample
 from intertwine.symmetry.symmetry import Symmetry
-from intertwine.symmetry.transform import fibre_keys, sample
 
 SMALL = 1_000_000  # weights below which twice as many elements are tried at every size
 

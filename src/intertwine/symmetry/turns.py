@@ -21,8 +21,9 @@ from intertwine.errors import Unsupported
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry.action import FactorAction
 from intertwine.symmetry.pairs import Slot, Turns
+from intertwine.symmetry.sampling import sample_relabel
 from intertwine.symmetry.structure import Linear, Structure
-from intertwine.symmetry.transform import destinations, sample_relabel
+from intertwine.symmetry.transform import destinations
 
 
 def find_turns(structure: Structure, relaxed: Structure) -> Turns:

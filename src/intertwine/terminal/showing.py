@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from intertwine.progress import Progress
 from intertwine.results import Result
 from intertwine.terminal.output import log, now_and_then, print_json, print_table, say
 from intertwine.text import shown
+
+_NUMBERS = (".json", ".npz")
 
 
 def show(
@@ -26,10 +29,15 @@ def show(
         say(line)
 
 
-def write_and_show(args: argparse.Namespace, result: Result, facts: Mapping[str, Any]) -> None:
-    """Write the page to --out, if it is given, and print."""
+def write_and_show(
+    args: argparse.Namespace, result: Result, facts: Mapping[str, Any], **options: Any
+) -> None:
+    """Write to --out, if it is given, the page, or the numbers that its ending asks for; and print."""
     if args.out:
-        result.page(facts=facts).write(args.out)
+        if Path(args.out).suffix in _NUMBERS:
+            result.save(args.out)
+        else:
+            result.page(facts=facts, **options).write(args.out)
     show(args, result, {**facts, "page": args.out})
     if args.out and not args.json:
         say(f"wrote {args.out}")

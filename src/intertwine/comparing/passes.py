@@ -1,0 +1,235 @@
+"""Covariance measures of every pair of layers, their intervals, and the outputs, in one pass over the data.
+
+Moments stream over all inputs (`stream.StreamedMoments`); where those of all pairs of layers do not fit
+`memory`, layers of one name are compared, in as many passes as they need.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from intertwine.comparing.collecting import Batch
+from intertwine.comparing.features import FEWEST_INPUTS, PIXELS, Pixels
+from intertwine.comparing.function import Outputs
+from intertwine.comparing.grids import Grids, Planned, Sides
+from intertwine.comparing.measures import Measure
+from intertwine.comparing.statistics import half_sample_interval
+from intertwine.comparing.stream import StreamedMoments
+from intertwine.data.batches import Batches
+from intertwine.errors import DataError, InputError
+from intertwine.progress import Progress
+
+PARTS = 16  # parts of the data whose halves give the intervals
+
+
+def run_passes(
+    sides: Sides,
+    plan: list[Planned],
+    grids: Grids,
+    outputs: Outputs | None,
+    intervals: bool,
+    memory: int,
+    progress: Progress | None,
+) -> Outputs | None:
+    """Moments for every treatment of pixels, in parts for the intervals, and the outputs, in one pass; where
+    the moments of all pairs do not fit, those of layers of one name, in as many passes as they need."""
+    streamed = [p for p in plan if p.streams]
+    once = any(isinstance(data, Iterator) for _, data in sides)
+    first = _Pass(streamed, grids, intervals, memory, None)
+    done = 0
+    for left, right in _paired(sides, () if not streamed else None):
+        first.update(left.values, right.values)
+        if once and first.later:
+            raise InputError(
+                f"the moments do not fit {memory / 2**30:.1f} GB, and the data can be read only once",
+                do="choose fewer layers with `at`, raise `memory`, or give data that can be read again",
+            )
+        if outputs is not None:
+            try:
+                outputs.update(left.output, right.output, left.labels)
+            except DataError as error:
+                grids.notes.append(f"functions not compared: {error.what}")
+                outputs = None
+        done += len(left.output)
+        if progress is not None:
+            progress(done, 0, "layers and outputs, inputs")
+    if done < FEWEST_INPUTS:
+        raise DataError(f"{done} inputs are too few", do=f"give at least {FEWEST_INPUTS}")
+    first.read()
+    for number, group in enumerate(first.later, 1):
+        again = _Pass(streamed, grids, first.intervals, memory, group)
+        for left, right in _paired(sides, group):
+            again.update(left.values, right.values)
+        again.read()
+        if progress is not None:
+            progress(number, len(first.later), "further layers, passes")
+    return outputs
+
+
+class _Pass:
+    """One pass over the data. group: the layers of both networks that are compared each with its namesake;
+    None for the first pass, whose first batch shows whether all pairs fit `memory`. later: groups that are
+    left for other passes."""
+
+    def __init__(
+        self,
+        streamed: list[Planned],
+        grids: Grids,
+        intervals: bool,
+        memory: int,
+        group: Sequence[str] | None,
+    ) -> None:
+        self.streamed, self.grids, self.intervals = streamed, grids, intervals
+        self.memory, self.group = memory, group
+        self.treatments = [t for t in PIXELS if any(p.pixels == t for p in streamed)]
+        self.later: list[list[str]] = []
+        self._batches = 0
+
+    def update(self, a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+        """Add one batch."""
+        if not self._batches:
+            if self.group is None:
+                self.grids.layers = tuple(a), tuple(b)
+                self._choose(a, b)
+            self._start(a, b)
+        a, b = self._mine(a), self._mine(b)
+        for treatment in self.treatments:
+            self.wholes[treatment].update(a, b)
+            if self.intervals and self.grids.layers[0] == self.grids.layers[1]:
+                _update_parts(self.parts[treatment], self._batches, a, b)
+        self._batches += 1
+
+    def read(self) -> None:
+        """Values and intervals of the layers of this pass."""
+        for item in self.streamed:
+            whole = self.wholes[item.pixels]
+            self.grids.inputs[item.measure.name] = whole.images
+            of_pair = partial(_of_pair, item.measure, whole)
+            self.grids.fill(item.measure.name, of_pair, None if self.group is None else set(self.group))
+        for treatment in self.treatments:
+            mine = [p.measure for p in self.streamed if p.pixels == treatment]
+            parts = [m for m in self.parts[treatment] if m.images]
+            _read_intervals(mine, parts, self.grids, self.group)
+
+    def _mine(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        return values if self.group is None else {name: values[name] for name in self.group}
+
+    def _choose(self, a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+        """All pairs if their moments fit; else layers of one name, in groups that fit."""
+        widths = [sum(v.shape[1] for v in side.values()) for side in (a, b)]
+        needed = 8 * widths[0] * widths[1] * len(self.treatments)
+        if needed <= self.memory:
+            return
+        what = f"moments of {widths[0]} with {widths[1]} channels need {needed / 2**30:.1f} GB"
+        do = "choose fewer layers with `at`, or raise `memory`"
+        costs = [8 * len(self.treatments) * _triple(a[name], b[name]) for name in a if name in b]
+        if list(a) != list(b) or max(costs) > self.memory:
+            raise InputError(what, do=do)
+        groups: list[list[str]] = []
+        held = self.memory
+        for name, cost in zip(a, costs, strict=True):
+            if held + cost > self.memory:
+                groups.append([])
+                held = 0
+            groups[-1].append(name)
+            held += cost
+        self.group, *self.later = groups
+        self.grids.notes.append(f"only layers of one name are compared: {what}; for all pairs {do}")
+
+    def _start(self, a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+        matched = self.group is not None
+        self.wholes = {t: _moments(t, self.streamed, matched=matched) for t in self.treatments}
+        self.parts = {
+            t: [_moments(t, self.streamed, matched=True) for _ in range(PARTS)] for t in self.treatments
+        }
+        pairs = [name for name in self._mine(a) if name in b]
+        needed = 8 * PARTS * len(self.treatments) * sum(_triple(a[name], b[name]) for name in pairs)
+        if self.intervals and needed > self.memory:
+            self.intervals = False
+            self.grids.notes.append(
+                "no intervals: moments of parts of the data would need more than `memory`"
+            )
+
+
+def _triple(x: Tensor, y: Tensor) -> int:
+    """Entries of the moments of two layers: x with y, and each with itself."""
+    return x.shape[1] * y.shape[1] + x.shape[1] ** 2 + y.shape[1] ** 2
+
+
+def _of_pair(measure: Measure, whole: StreamedMoments, p: str, q: str) -> float:
+    return measure.of_moments(whole.pair(p, q))
+
+
+def _update_parts(
+    parts: list[StreamedMoments], number: int, a: dict[str, Tensor], b: dict[str, Tensor]
+) -> None:
+    """Deal pieces of each batch out to the parts; the first batches reach all parts, so little data does."""
+    count = len(next(iter(a.values())))
+    pieces = PARTS if number < 4 else 4
+    for piece, rows_of in enumerate(torch.arange(count).chunk(pieces)):
+        where = slice(int(rows_of[0]), int(rows_of[-1]) + 1)
+        part = parts[(pieces * number + piece) % len(parts)]
+        part.update({n: v[where] for n, v in a.items()}, {n: v[where] for n, v in b.items()})
+
+
+def _moments(treatment: Pixels, streamed: list[Planned], *, matched: bool = False) -> StreamedMoments:
+    mine = [p for p in streamed if p.pixels == treatment]
+    return StreamedMoments(
+        pixels=treatment,
+        precise=any(p.precise for p in mine),
+        debiased=any(p.measure.debiased for p in mine),
+        matched=matched,
+    )
+
+
+def _read_intervals(
+    measures: list[Measure], parts: list[StreamedMoments], grids: Grids, group: Sequence[str] | None
+) -> None:
+    """Intervals of matched layers from random halves of the parts, which all measures share."""
+    if grids.layers[0] != grids.layers[1] or len(parts) < 8:
+        return
+    random = np.random.default_rng(0)
+    chosen = [random.permutation(len(parts))[: len(parts) // 2] for _ in range(40)]
+    for measure in measures:
+        grids.intervals.setdefault(measure.name, {})
+    for i, layer in enumerate(grids.layers[0]):
+        if group is not None and layer not in group:
+            continue
+        values = {m.name: float(grids.values[m.name][i, i]) for m in measures}
+        defined = [m for m in measures if not np.isnan(values[m.name])]
+        if not defined:
+            continue
+        first = parts[0].pair(layer, layer).xy
+        pairs = [part.pair(layer, layer).about(first.origin_x, first.origin_y) for part in parts]
+        halves: dict[str, list[float]] = {m.name: [] for m in defined}
+        for half in chosen:
+            total = pairs[half[0]]
+            for j in half[1:]:
+                total = total + pairs[j]
+            for measure in defined:
+                halves[measure.name].append(measure.of_moments(total))
+        for name, found in halves.items():
+            grids.intervals[name][layer] = half_sample_interval(values[name], found)
+
+
+def _paired(sides: Sides, only: Iterable[str] | None) -> Iterable[tuple[Batch, Batch]]:
+    """Batches of both networks side by side. When both read the same data it is read once."""
+    (a, data), (b, data_b) = sides
+    if data is data_b:
+        for inputs, labels in Batches(data, device=a.device):
+            yield Batch(*a.run(inputs, only), labels), Batch(*b.run(inputs, only), labels)
+        return
+    runs = (runner.over(source, only=only) for runner, source in sides)
+    for left, right in itertools.zip_longest(*runs):
+        if left is None or right is None or len(left.output) != len(right.output):
+            raise DataError(
+                "the two data sets do not pair up batch by batch",
+                do="give both the same inputs in the same order",
+            )
+        yield left, right
