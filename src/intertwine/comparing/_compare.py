@@ -15,7 +15,7 @@ from intertwine.comparing.collecting import At, Runner
 from intertwine.comparing.comparison import Comparison
 from intertwine.comparing.features import Pixels, check_pixels
 from intertwine.comparing.function import Kind, Outputs
-from intertwine.comparing.grids import Grids, Planned
+from intertwine.comparing.grids import AskedMeasure, Grids
 from intertwine.comparing.measures import measure_for
 from intertwine.comparing.passes import run_passes
 from intertwine.comparing.summaries import run_summaries
@@ -67,14 +67,16 @@ def compare(
     names = [measures] if isinstance(measures, str) else list(measures)
     if pixels is not None:
         check_pixels(pixels)
-    plan = [Planned.of(name, pixels) for name in names if name != "auto"]
+    plan = [AskedMeasure.of(name, pixels) for name in names if name != "auto"]
     a = Runner(model_a, at, symmetry)
     b = Runner(model_b, at if at_b is None else at_b, like=a)
     groups: list[Group] = []
     if "auto" in names:
         first, data = _first(a, data)
         groups = [value.group for value in a.wanted(first)]
-        plan += [Planned.of(name, pixels, precise=True) for name in dict.fromkeys(map(measure_for, groups))]
+        plan += [
+            AskedMeasure.of(name, pixels, precise=True) for name in dict.fromkeys(map(measure_for, groups))
+        ]
     plan = list({p.measure.name: p for p in plan}.values())
     second = data if data_b is None else data_b
     grids = Grids(plan, notes=[])

@@ -20,7 +20,7 @@ Sides = tuple[tuple[Runner, Any], tuple[Runner, Any]]  # each network and what i
 
 
 @dataclass(frozen=True)
-class Planned:
+class AskedMeasure:
     """A measure and what becomes of pixels in this comparison.
 
     precise: a Procrustes distance is the root of a difference; to tell 0 from 1e-6 it needs float64.
@@ -32,7 +32,7 @@ class Planned:
     precise: bool = False
 
     @classmethod
-    def of(cls, name: str, pixels: Pixels | None, precise: bool = False) -> Planned:
+    def of(cls, name: str, pixels: Pixels | None, precise: bool = False) -> AskedMeasure:
         measure = find_measure(name)
         if measure.streams and not (pixels == "flatten" and measure.prepare is not None):
             treatment = pixels if pixels in ("pool", "samples") else measure.streamed
@@ -43,7 +43,7 @@ class Planned:
 class Grids:
     """The result while it grows."""
 
-    def __init__(self, plan: list[Planned], notes: list[str]) -> None:
+    def __init__(self, plan: list[AskedMeasure], notes: list[str]) -> None:
         self.layers: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self.values: dict[str, np.ndarray] = {}
         self.intervals: dict[str, dict[str, Interval]] = {}

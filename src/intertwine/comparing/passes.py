@@ -17,7 +17,7 @@ from torch import Tensor
 from intertwine.comparing.collecting import Batch
 from intertwine.comparing.features import FEWEST_INPUTS, PIXELS, Pixels
 from intertwine.comparing.function import Outputs
-from intertwine.comparing.grids import Grids, Planned, Sides
+from intertwine.comparing.grids import AskedMeasure, Grids, Sides
 from intertwine.comparing.measures import Measure
 from intertwine.comparing.statistics import half_sample_interval
 from intertwine.comparing.stream import StreamedMoments
@@ -30,7 +30,7 @@ PARTS = 16  # parts of the data whose halves give the intervals
 
 def run_passes(
     sides: Sides,
-    plan: list[Planned],
+    plan: list[AskedMeasure],
     grids: Grids,
     outputs: Outputs | None,
     intervals: bool,
@@ -79,7 +79,7 @@ class _Pass:
 
     def __init__(
         self,
-        streamed: list[Planned],
+        streamed: list[AskedMeasure],
         grids: Grids,
         intervals: bool,
         memory: int,
@@ -178,7 +178,7 @@ def _update_parts(
         part.update({n: v[where] for n, v in a.items()}, {n: v[where] for n, v in b.items()})
 
 
-def _moments(treatment: Pixels, streamed: list[Planned], *, matched: bool = False) -> StreamedMoments:
+def _moments(treatment: Pixels, streamed: list[AskedMeasure], *, matched: bool = False) -> StreamedMoments:
     mine = [p for p in streamed if p.pixels == treatment]
     return StreamedMoments(
         pixels=treatment,

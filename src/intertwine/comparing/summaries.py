@@ -16,7 +16,7 @@ from torch import Tensor
 
 from intertwine.comparing.collecting import Runner
 from intertwine.comparing.features import FEWEST_INPUTS, rows
-from intertwine.comparing.grids import Grids, Planned, Sides
+from intertwine.comparing.grids import AskedMeasure, Grids, Sides
 from intertwine.comparing.kernels import TILE
 from intertwine.data.batches import Batches
 from intertwine.errors import DataError, InputError
@@ -27,7 +27,7 @@ _Summaries = dict[tuple[str, str], Tensor | DataError]  # (measure, layer) -> wh
 
 def run_summaries(
     sides: Sides,
-    plan: list[Planned],
+    plan: list[AskedMeasure],
     grids: Grids,
     inputs: int,
     memory: int,
@@ -66,14 +66,14 @@ def run_summaries(
         grids.fill(name, partial(_between, item, summaries[0], summaries[1]))
 
 
-def _summary(item: Planned, features: Tensor) -> Tensor | DataError:
+def _summary(item: AskedMeasure, features: Tensor) -> Tensor | DataError:
     try:
         return item.measure.summary(rows(features, "pool") if item.pixels == "pool" else features)
     except DataError as error:
         return error
 
 
-def _between(item: Planned, of_a: _Summaries, of_b: _Summaries, p: str, q: str) -> float:
+def _between(item: AskedMeasure, of_a: _Summaries, of_b: _Summaries, p: str, q: str) -> float:
     x, y = of_a[item.measure.name, p], of_b[item.measure.name, q]
     if isinstance(x, DataError):
         raise x

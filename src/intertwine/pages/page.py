@@ -122,7 +122,8 @@ class Page:
     ) -> None:
         """Column names and rows; or a table of a result, or a list of dicts, alone."""
         if isinstance(columns, Table):
-            columns, rows = columns.columns, columns.rows
+            given = columns
+            columns, rows = given.columns, given.rows
         self._add(_table(columns, rows, caption))
 
     @checked
