@@ -33,6 +33,7 @@ class Inspection(Result):
         return {
             "axes": [axis.to_dict() for axis in self.symmetry.axes],
             "rotary_pairs": self.symmetry.structure.turns.count,
+            "exchanges": [family.to_dict() for family in self.symmetry.families],
             "unknown_ops": self.symmetry.unknown_ops,
             "proof": None if proof is None else proof.to_dict(),
         }
