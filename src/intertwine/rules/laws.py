@@ -481,7 +481,7 @@ def _dim(node: fx.Node, k: int, default: int, of: Any = None) -> int:
 
 
 def _dims(node: fx.Node) -> list[int]:
-    given = _args(node)[1] if len(_args(node)) > 1 else node.kwargs.get("dim")
+    given: Any = _args(node)[1] if len(_args(node)) > 1 else node.kwargs.get("dim")
     rank = len(shape(_args(node)[0]))
     listed = [given] if isinstance(given, int) else list(given or range(rank))
     return sorted({d % max(rank, 1) for d in listed})

@@ -60,7 +60,8 @@ class Inspection(Result):
         turns = [
             f"{pairs} pairs of channels of rotary embeddings may be turned, each by its own complex number"
         ]
-        return [str(self.symmetry.proof or "not proved"), *(turns if pairs else []), *lines]
+        modules = [str(family) for family in self.symmetry.families]
+        return [str(self.symmetry.proof or "not proved"), *(turns if pairs else []), *modules, *lines]
 
 
 @checked

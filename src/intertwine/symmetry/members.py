@@ -35,6 +35,11 @@ class Family:
         """How many members there are."""
         return len(self.members)
 
+    def __str__(self) -> str:
+        along = sorted({name for name, _ in self.beside})
+        with_ = f", with what is theirs in {', '.join(along)}" if along else ""
+        return f"{self.size} modules may change places: {', '.join(self.members)}{with_}"
+
     def exchanged(self, order: Sequence[int]) -> Exchanged:
         """Member k in the place of member order[k]."""
         pairs = [(self.tensors[j], self.tensors[k]) for k, j in enumerate(order)]
