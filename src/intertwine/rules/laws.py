@@ -370,8 +370,8 @@ def _scattered(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None
     if under is None:
         return None
     what = encoded(source, r.number)
-    keys = [("scattered", op_of(node), named[0], s, what, u) for s, u in zip(named[1], under, strict=True)]
-    return tuple(r.terms.of(k, (s,)) for k, s in zip(keys, named[1], strict=True))
+    how, pairs = (op_of(node), dim, shape(node), named[0], what), zip(named[1], under, strict=True)
+    return tuple(r.terms.of(("scattered", how, s, u), (s,)) for s, u in pairs)
 
 
 @law(WHOLE, "gather.default")
