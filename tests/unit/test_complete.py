@@ -339,7 +339,7 @@ CASES = {
 
 # Holds, and is not in the group, or not all of it.
 OPEN = {
-    "stream before an RMS norm with gains", "stream before a layer norm", "experts that are modules",
+    "stream before an RMS norm with gains", "stream before a layer norm",
     "memory keys beside the keys", "the nearest entry of a codebook", "diagonal state spaces",
     "determinants",
 }  # fmt: skip

@@ -161,6 +161,10 @@ class _Candidates:
                 element = pair.searched(self._matcher, self.restarts, self.seed)
             if element is not None:
                 yield _WHOLE, element
+            # What activations say of a unit is about the module that it lies in.
+            if self.by == "weights" and pair.exchange is not None:
+                found = pair.searched(self._matcher, self.restarts, self.seed, first=pair.exchange)
+                yield "the whole group, modules exchanged", found
         yield _PLAIN, self._search(signs=False, rotations=False)
         turning = self.action.structure.linear or any(k.sign.any() for k in self.action.scales.kinds)
         if group == "full" and turning:

@@ -67,7 +67,11 @@ def find_isomorphism(
     pair = Pairing(symmetry, model_b, model_a)
     before, after = _others(model_a, symmetry), _others(model_b, symmetry)
     # The closed form may come near and miss, where scalings of several channels hang together: then search.
-    for find in (pair.on_orbit, lambda: pair.searched(restarts=restarts, seed=seed)):
+    for find in (
+        pair.on_orbit,
+        lambda: pair.exchange and pair.searched(restarts=restarts, seed=seed, first=pair.exchange),
+        lambda: pair.searched(restarts=restarts, seed=seed),
+    ):
         element = find()
         if element is None:
             continue

@@ -10,6 +10,7 @@ models of one orbit, and k is searched for (`descent`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -26,6 +27,7 @@ from intertwine.orbit.matching import Matcher
 from intertwine.orbit.polish import polish
 from intertwine.orbit.raised import Raised
 from intertwine.orbit.same_graph import assert_same_ops, exported, inputs_of
+from intertwine.orbit.side_by_side import match_members
 from intertwine.orbit.units import Weights
 from intertwine.symmetry import Element, Symmetry
 from intertwine.symmetry.subgroup import find_subgroup
@@ -62,26 +64,56 @@ class Pairing:
 
     def on_orbit(self) -> Element | None:
         """The element that brings B onto A, in closed form; None if there is none, or nothing tells it."""
+        element = self._in_closed_form(self.symmetry.identity())
+        if element is None and self.exchange is not None:
+            element = self._in_closed_form(self.exchange)
+        return element
+
+    def _in_closed_form(self, first: Element) -> Element | None:
+        """The element for which A is that of `first` . B, after `first`."""
         for angles in (False, True) if self.symmetry.structure.turns.count else (False,):
-            state = self.action.state(self.b)
+            state = self.action.state(self.b if first.exchange is None else self.moved(first))
             if bring_onto(self.action, self.a, state, angles=angles):
-                element = state.element
+                element = state.element @ first
                 distance = self.distance(element)
                 if distance <= SAME:
                     return element if distance <= self.rounding else self.polished(element)
         return None
 
+    @cached_property
+    def exchange(self) -> Element | None:
+        """Modules of B in the places of those of A that they are most like; None where all are there."""
+        exchanges = self.symmetry.structure.exchanges
+        if not exchanges.count or self.is_large:
+            return None
+        gauges = [self.action.state(w) for w in (self.a, self.b)]
+        for state in gauges:
+            Balance(self.action)(state, exact=1e-5)
+        found = match_members(exchanges, *(state.weights for state in gauges))
+        element = replace(self.symmetry.identity(), exchange=found)
+        return None if element.is_identity() else element
+
     def searched(
-        self, matcher: Callable[[Weights], Matcher] | None = None, restarts: int = 3, seed: int = 0
+        self,
+        matcher: Callable[[Weights], Matcher] | None = None,
+        restarts: int = 3,
+        seed: int = 0,
+        *,
+        first: Element | None = None,
     ) -> Element:
-        """c_A^-1 k c_B for the best k that is found. matcher: how weights are compared with a target."""
-        gauge_a, gauge_b = (self.action.state(w) for w in (self.a, self.b))
+        """c_A^-1 k c_B for the best k that is found. matcher: how weights are compared with a target.
+
+        first: an element that moves B before.
+        """
+        gauge_a = self.action.state(self.a)
+        gauge_b = self.action.state(self.b if first is None else self.moved(first))
         balance = Balance(self.action)
         for state in (gauge_a, gauge_b):
             balance(state, exact=1e-5)
         compare = matcher or (lambda target: Matcher(self.action, target))
         best = search(compare(gauge_a.weights), gauge_b.weights, restarts, seed)
         element = gauge_a.element.inverse() @ best @ gauge_b.element
+        element = element if first is None else element @ first
         return self.polished(element) if self.distance(element) < SAME else element
 
     def polished(self, element: Element) -> Element:

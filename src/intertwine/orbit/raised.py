@@ -40,7 +40,7 @@ class Raised(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         # Nothing here has a name: a large weight would be held while it is being moved.
-        return self._raised(name) if self._action is None else self._action.weight(name, self._raised(name))
+        return self._raised(name) if self._action is None else self._action.weight(name, self._raised)
 
     def _raised(self, name: str) -> Tensor:
         if isinstance(self._stored, Raised):  # made for this look

@@ -50,8 +50,10 @@ def act(model: nn.Module, element: Element | Translation) -> nn.Module:
     with torch.no_grad():
         for name in names:
             old = state[name]
-            new = moved_by.weight(name, old)
+            new = moved_by.weight(name, state.__getitem__)
             if new is not old:
+                # One that lay under another name as it is: both models would write the same numbers.
+                new = new.clone() if any(new is other for other in state.values()) else new
                 own = isinstance(old, nn.Parameter)
                 memo[id(old)] = nn.Parameter(new, requires_grad=old.requires_grad) if own else new
     moved = copy.deepcopy(model, memo)

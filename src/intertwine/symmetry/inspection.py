@@ -33,6 +33,7 @@ class Inspection(Result):
         return {
             "axes": [axis.to_dict() for axis in self.symmetry.axes],
             "rotary_pairs": self.symmetry.structure.turns.count,
+            "exchanges": [family.to_dict() for family in self.symmetry.families],
             "unknown_ops": self.symmetry.unknown_ops,
             "proof": None if proof is None else proof.to_dict(),
         }
@@ -59,7 +60,8 @@ class Inspection(Result):
         turns = [
             f"{pairs} pairs of channels of rotary embeddings may be turned, each by its own complex number"
         ]
-        return [str(self.symmetry.proof or "not proved"), *(turns if pairs else []), *lines]
+        modules = [str(family) for family in self.symmetry.families]
+        return [str(self.symmetry.proof or "not proved"), *(turns if pairs else []), *modules, *lines]
 
 
 @checked

@@ -186,7 +186,7 @@ class Stage:
         """At every size, the largest difference of outputs and written buffers, relative to each tensor."""
         action = Action(element)
         before = self._all_expected(examples)
-        found = self.outcomes(lambda name: action.weight(name, self.weight(name)), examples)
+        found = self.outcomes(lambda name: action.weight(name, self.weight), examples)
         for expected, outcome in zip(before, found, strict=True):
             if (outcome.written.keys(), len(outcome.outputs)) != (
                 expected.written.keys(),
@@ -195,7 +195,8 @@ class Stage:
                 yield float("inf")
                 continue
             pairs = [*zip(expected.outputs, outcome.outputs, strict=True)]
-            pairs += [(action.weight(n, old), outcome.written[n]) for n, old in expected.written.items()]
+            before_it = expected.written.__getitem__
+            pairs += [(action.weight(n, before_it), outcome.written[n]) for n in expected.written]
             yield max((distance(a, b) for a, b in pairs), default=0.0)
 
 

@@ -48,7 +48,10 @@ def sample(
                 left = (left * stretch[:, None, :]) @ right
             linear[orbit] = left
     turn = structure.turns.draw(rng, spread) if "turn" in parts and structure.turns.count else None
-    return Element(structure, relabel, log_scale, sign, linear, turn)
+    exchange = None
+    if "exchange" in parts and structure.exchanges.count:
+        exchange = structure.exchanges.draw(rng, restless)
+    return Element(structure, relabel, log_scale, sign, linear, turn, exchange)
 
 
 def sample_parts(

@@ -92,6 +92,8 @@ def whole_axes(
             left_out[axis.name] = reason
         elif isinstance(copies, dict):
             found.append(WholeAxis(axis, copies))
+    for family in symmetry.families:
+        left_out[", ".join(family.members)] = "whole tensors change places, of which the file knows nothing"
     return found, left_out
 
 

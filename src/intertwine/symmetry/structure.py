@@ -14,6 +14,7 @@ from intertwine.symmetry.classes import Classes, solve_classes
 from intertwine.symmetry.colours import mix
 from intertwine.symmetry.gains import Beside, equal_along, separate
 from intertwine.symmetry.infer import Inference, Slot
+from intertwine.symmetry.members import Exchanges
 from intertwine.symmetry.pairs import Turns
 from intertwine.symmetry.scales import Scalings, solve_scales
 
@@ -46,6 +47,7 @@ class Structure:
         np.add.at(self.ancestor_hash, up.row, mix(up.col))
         self._take(solve_scales(inference.ledger))
         self.turns = Turns()  # of the pairs of rotary embeddings; found by a second run (`symmetry.turns`)
+        self.exchanges = Exchanges()  # of modules that change places (`symmetry.exchange`)
 
     # -- slots as one long list of labels ----------------------------------------------------------------
 

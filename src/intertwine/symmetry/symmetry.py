@@ -21,7 +21,10 @@ from intertwine.rules.rotary import find_rotations
 from intertwine.symmetry.axes import Axis, Member, build_axes
 from intertwine.symmetry.blocks import crossed_blocks
 from intertwine.symmetry.check import FactChecker
+from intertwine.symmetry.conjugate import kept_families
+from intertwine.symmetry.exchange import find_families
 from intertwine.symmetry.infer import Inference, infer
+from intertwine.symmetry.members import Exchanges, Family
 from intertwine.symmetry.pairs import Turns
 from intertwine.symmetry.prove import Clock, Proof
 from intertwine.symmetry.sampling import sample, sample_relabel
@@ -45,6 +48,7 @@ class Symmetry:
         clock = Clock()
         self.traced = graphs[0]
         self._relaxed = _without_rotations(graphs)
+        self._families = find_families(graphs)
         self.proof: Proof | None = None
         self.inference = infer(graphs)
         self._solve()
@@ -55,6 +59,7 @@ class Symmetry:
         self.structure = _consistent(self.inference)
         if self._relaxed is not None:
             self.structure.turns = find_turns(self.structure, self._relaxed)
+        self.structure.exchanges = kept_families(self.structure, self._families)
         self.axes: tuple[Axis, ...] = build_axes(self.structure)
         self.__dict__.pop("values", None)  # they are those of the structure before
 
@@ -85,12 +90,13 @@ class Symmetry:
     def __repr__(self) -> str:
         frozen = sum(not a.group.moves for a in self.axes)
         counts = f"{len(self.axes)} axes, {frozen} frozen, {len(self.unknown_ops)} unknown ops"
-        return f"Symmetry({counts}, {self.proof or 'not proved'})"
+        modules = f", {n} families of modules" if (n := len(self.families)) else ""
+        return f"Symmetry({counts}{modules}, {self.proof or 'not proved'})"
 
     @property
     def settled(self) -> bool:
         """Whether nothing moves, and no fact of another size could change that."""
-        still = not self.inference.unread and not self.structure.turns.count
+        still = not self.inference.unread and not self.structure.turns.count and not self.families
         return still and all(not axis.group.moves for axis in self.axes)
 
     @property
@@ -119,6 +125,30 @@ class Symmetry:
         ledger.zero(structure.scales[(owner >= 0) & chosen[owner]])
         self._plain = self.inference
         self._solve()
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """Modules that change places: experts, branches and heads in lists (`symmetry.exchange`).
+
+        >>> from torch import nn
+        >>> from intertwine import trace
+        >>> class Both(nn.Module):
+        ...     def __init__(self) -> None:
+        ...         super().__init__()
+        ...         self.branches = nn.ModuleList([nn.Linear(3, 4), nn.Linear(3, 4)])
+        ...
+        ...     def forward(self, x):
+        ...         return sum(branch(x).relu() for branch in self.branches)
+        >>> trace(Both(), torch.zeros(5, 3)).families[0].members
+        ('branches.0', 'branches.1')
+        """
+        return self.structure.exchanges.families
+
+    def keep_modules_still(self, numbers: Sequence[int]) -> None:
+        """Claim nothing about some of the families."""
+        gone = [self.families[k] for k in numbers]
+        self._families = tuple(f for f in self.families if all(f is not g for g in gone))
+        self.structure.exchanges = Exchanges(self._families)
 
     def keep_pairs_still(self) -> None:
         """Claim nothing about the pairs of rotary embeddings."""
@@ -233,8 +263,9 @@ class Symmetry:
     ) -> Element:
         """A random element of the whole group, or of chosen parts of it.
 
-        parts: any of "permutation", "scale", "sign", "linear", and "turn": complex numbers on the pairs of
-        channels of rotary embeddings, which are left alone unless asked for.
+        parts: any of "permutation", "scale", "sign", "linear", and, which are left alone unless asked for,
+        "turn": complex numbers on the pairs of channels of rotary embeddings, and "exchange": modules that
+        change places.
         """
         wrong = [p for p in parts if p not in EVERY_PART]
         if wrong:

@@ -15,9 +15,11 @@ from intertwine.errors import ModelError, RefutedClaim
 from intertwine.graph.eager import runner
 from intertwine.graph.example import Example, other_sizes
 from intertwine.graph.export import empty_values, export, sizes_in
+from intertwine.symmetry.members import Family
 from intertwine.symmetry.prove import Clock, Proof, Stage, assert_finite, find_fault, staged
 from intertwine.symmetry.sampling import fibre_keys, sample
 from intertwine.symmetry.symmetry import Symmetry
+from intertwine.symmetry.transform import Element
 
 SMALL = 1_000_000  # weights below which twice as many elements are tried at every size
 
@@ -148,9 +150,11 @@ class Trial:
             withdrawn |= {axis.name: repr(self.worst) for axis in fault}
             self.symmetry.withdraw(fault, "claimed by the rules, refuted by acting")
             self.error, self.worst = self._largest_error()
-        if self._pairs_refuted():
+        if self._refuted_by(self._only("turn")):
             withdrawn["the pairs of rotary embeddings"] = repr(self.worst)
             self.symmetry.keep_pairs_still()
+        for family in self._wrong_families():
+            withdrawn[f"modules {', '.join(family.members)}"] = repr(self.worst)
         seconds = self.clock.seconds
         self.symmetry.proof = Proof(
             self.examples, self.stage.dtype, self.samples, self.error, withdrawn, seconds
@@ -165,11 +169,30 @@ class Trial:
             )
         return self.symmetry
 
-    def _pairs_refuted(self) -> bool:
-        """Whether complex numbers on the pairs of rotary embeddings change what the model does."""
-        if not self.symmetry.structure.turns.count:
+    def _only(self, part: str) -> Element:
+        """A random element of one part of the group; whatever may move does."""
+        return sample(self.symmetry.structure, np.random.default_rng(self.seed), (part,), restless=True)
+
+    def _wrong_families(self) -> list[Family]:
+        """Modules that do not change places after all, and which are not claimed any more."""
+        symmetry = self.symmetry
+        if not symmetry.families or not self._refuted_by(self._only("exchange")):
+            return []
+        families, held = symmetry.families, symmetry.structure.exchanges
+        wrong = list[int]()
+        for k in range(len(families)):
+            symmetry.structure.exchanges = held.alone(k)
+            if self._refuted_by(self._only("exchange")):
+                wrong.append(k)
+        symmetry.structure.exchanges = held
+        wrong = wrong or list(range(len(families)))  # only all of them together change anything
+        symmetry.keep_modules_still(wrong)
+        return [families[k] for k in wrong]
+
+    def _refuted_by(self, element: Element) -> bool:
+        """Whether an element changes what the model does at some size."""
+        if element.is_identity():
             return False
-        element = self.symmetry.sample(self.seed, parts=("turn",))
         for example, found in zip(self.examples, self.stage.errors(element, self.examples), strict=False):
             if self.stage.refutes(found, example):
                 self.worst = example

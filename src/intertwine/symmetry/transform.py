@@ -11,8 +11,8 @@ matrices), then moving: position p goes to `destination[p]`, so
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +24,16 @@ from intertwine.errors import InputError
 from intertwine.files import write_tensors
 from intertwine.ir.ledger import Ids
 from intertwine.reading import parsing, read_safetensors
+from intertwine.rules.expressions import Exchanged
 from intertwine.symmetry.check import FactChecker
 from intertwine.symmetry.colours import mix
+from intertwine.symmetry.conjugate import Carried
 from intertwine.symmetry.positions import in_front, put_back, taken
 from intertwine.symmetry.structure import Structure
 
 PARTS = ("permutation", "scale", "sign", "linear")
-EVERY_PART = (*PARTS, "turn")  # with the pairs of rotary embeddings, which other tools leave as they are
+# With the pairs of rotary embeddings and modules that change places, which other tools leave as they are.
+EVERY_PART = (*PARTS, "turn", "exchange")
 _LARGEST_LOG = 300.0  # of a scale: exp of it is a number, and so is its inverse
 _LARGEST_CONDITION = 1e14
 
@@ -41,6 +44,8 @@ class Element:
 
     relabel: class -> class. log_scale, sign: per position of every slot. linear: orbit -> (blocks, n, n).
     turn: log w of every pair of channels of a rotary embedding (`symmetry.turns`); None: none turns.
+    exchange: member -> its place, of modules that change places after all that (`symmetry.exchange`); None:
+    none do.
     """
 
     structure: Structure
@@ -49,12 +54,15 @@ class Element:
     sign: np.ndarray
     linear: Mapping[int, np.ndarray]
     turn: np.ndarray | None = None
+    exchange: Ids | None = None
 
     def __repr__(self) -> str:
         moved = int((self.relabel != np.arange(len(self.relabel))).sum())
         rescaled = int(((np.abs(self.log_scale) > 1e-12) | (self.sign < 0)).sum())
         turned = sum(not np.allclose(m, np.eye(m.shape[-1])) for m in self.linear.values())
-        return f"Element(channels moved: {moved}, positions rescaled: {rescaled}, axes turned: {turned})"
+        placed = 0 if self.exchange is None else int((self.exchange != np.arange(len(self.exchange))).sum())
+        counts = f"channels moved: {moved}, positions rescaled: {rescaled}, axes turned: {turned}"
+        return f"Element({counts}{f', modules exchanged: {placed}' if placed else ''})"
 
     def __matmul__(self, first: Element) -> Element:
         """`self @ first`: the element that acts as `first`, then as `self`."""
@@ -62,6 +70,8 @@ class Element:
             raise InputError(
                 "the two elements belong to different models", do="compose elements of one Symmetry"
             )
+        if self.exchange is not None or first.exchange is not None:
+            return _exchanged_by_both(self, first)
         move = destinations(self.structure, first.relabel)
         linear = {}
         for orbit, matrix in first.linear.items():
@@ -78,6 +88,9 @@ class Element:
 
     def inverse(self) -> Element:
         """The element that undoes this one."""
+        if self.exchange is not None:
+            back = np.argsort(self.exchange)
+            return replace(conjugate(replace(self, exchange=None).inverse(), self.exchange), exchange=back)
         move = destinations(self.structure, self.relabel)
         back = np.empty_like(self.relabel)
         back[self.relabel] = np.arange(len(back))
@@ -103,6 +116,7 @@ class Element:
             and (self.sign == 1).all()
             and all(np.abs(m - np.eye(m.shape[-1])).max() <= tolerance for m in self.linear.values())
             and (self.turn is None or (np.abs(np.exp(self.turn) - 1) <= tolerance).all())
+            and (self.exchange is None or (self.exchange == np.arange(len(self.exchange))).all())
         )
 
     @checked
@@ -116,6 +130,8 @@ class Element:
         }
         if self.turn is not None:
             tensors["turn"] = torch.from_numpy(np.stack([self.turn.real, self.turn.imag]))
+        if self.exchange is not None:
+            tensors["exchange"] = torch.from_numpy(self.exchange.copy())
         header = {"format": "intertwine element 1", "structure": fingerprint(self.structure)}
         write_tensors(path, tensors, {"intertwine": json.dumps(header)})
 
@@ -135,7 +151,8 @@ def load_element(structure: Structure, path: str | Path) -> Element:
     _check_tensors(structure, tensors, str(path))
     linear = {int(k.removeprefix("linear.")): v for k, v in tensors.items() if k.startswith("linear.")}
     turn = tensors["turn"][0] + 1j * tensors["turn"][1] if "turn" in tensors else None
-    return Element(structure, tensors["relabel"], tensors["log_scale"], tensors["sign"], linear, turn)
+    base = tensors["relabel"], tensors["log_scale"], tensors["sign"]
+    return Element(structure, *base, linear, turn, tensors.get("exchange"))
 
 
 def _check_tensors(structure: Structure, tensors: Mapping[str, np.ndarray], path: str) -> None:
@@ -145,6 +162,8 @@ def _check_tensors(structure: Structure, tensors: Mapping[str, np.ndarray], path
     wanted |= {f"linear.{orbit}": matrix for orbit, matrix in like.linear.items()}
     if "turn" in tensors and structure.turns.count:
         wanted["turn"] = np.zeros((2, structure.turns.count))
+    if "exchange" in tensors and structure.exchanges.count:
+        wanted["exchange"] = structure.exchanges.identity()
     for name in sorted({*wanted, *tensors}):
         if name not in wanted or name not in tensors:
             raise InputError(f"{path} {'lacks' if name in wanted else 'has an unknown'} tensor {name!r}")
@@ -159,6 +178,8 @@ def _check_tensors(structure: Structure, tensors: Mapping[str, np.ndarray], path
     checker = FactChecker(structure.inference.ledger, structure.classes)
     if (orbit[relabel] != orbit).any() or len(checker.broken(relabel)):
         raise InputError(f"{path} is not a group element: what it moves is no symmetry")
+    if "exchange" in wanted and not structure.exchanges.is_exchange(tensors["exchange"]):
+        raise InputError(f"{path} is not a group element: it exchanges modules that may not change places")
     still = ~structure.rescaled
     scales, signs = tensors["log_scale"], tensors["sign"]
     if (abs(scales) > _LARGEST_LOG).any() or scales[still].any() or (signs[still] != 1).any():
@@ -198,6 +219,39 @@ def _turned_by_both(after: Element, first: Element, move: Ids) -> np.ndarray | N
     return there if first.turn is None else first.turn + there
 
 
+def _exchanged_by_both(after: Element, first: Element) -> Element:
+    """(e h)(d g) = (e d)(d^-1 h d) g for exchanges e and d."""
+    still = after.structure.exchanges.identity()
+    d, e = (still if x.exchange is None else x.exchange for x in (first, after))
+    both = conjugate(replace(after, exchange=None), np.argsort(d)) @ replace(first, exchange=None)
+    return replace(both, exchange=e[d])
+
+
+def conjugate(element: Element, exchange: Ids) -> Element:
+    """e g e^-1 for an exchange e of modules and an element g that exchanges none (`symmetry.conjugate`)."""
+    structure = element.structure
+    if (exchange == np.arange(len(exchange))).all():
+        return element
+    to = Carried(structure, structure.exchanges, exchange)
+    relabel = np.arange(structure.classes.count)
+    relabel[to.classes] = to.classes[element.relabel]
+    carry(structure, relabel, np.unique(structure.coordinate_class))
+    log_scale, sign = np.empty_like(element.log_scale), np.empty_like(element.sign)
+    log_scale[to.position], sign[to.position] = element.log_scale, element.sign
+    linear = {}
+    for orbit, matrix in element.linear.items():
+        goal, block, channel = to.linear[orbit]
+        linear[goal] = np.empty_like(matrix)
+        # Rows and columns of a block have the order of its image.
+        for k, here in enumerate(matrix):
+            linear[goal][block[k]][np.ix_(channel[k], channel[k])] = here
+    turn = None
+    if element.turn is not None:
+        turn = np.empty_like(element.turn)
+        turn[to.pairs] = element.turn
+    return Element(structure, relabel, log_scale, sign, linear, turn)
+
+
 def destinations(structure: Structure, relabel: Ids) -> Ids:
     """Where every position goes, as an index into the same long list of positions."""
     result: Ids = structure.position_of[structure.classes.image(relabel)[structure.labels]]
@@ -218,16 +272,25 @@ class Action:
         self.element, s = element, element.structure
         self._move = destinations(s, element.relabel)
         self._factor = torch.from_numpy(np.exp(element.log_scale) * element.sign)
+        exchange = element.exchange
+        self._exchanged = Exchanged() if exchange is None else s.exchanges.exchanged(exchange)
         self._linear = {o: torch.from_numpy(np.array(m, order="C")) for o, m in element.linear.items()}
 
-    def weight(self, name: str, old: Tensor) -> Tensor:
-        """The new value of a weight, in the precision of the old one; itself if nothing acts on it."""
-        s = self.element.structure
-        keys = [(name, dim) for dim in range(old.dim()) if (name, dim) in s.span]
-        if not keys:
-            return old
-        tensor = old.detach().to(torch.float64)
-        shift = s.inference.shifts.get(name, 0.0)
+    def source(self, name: str) -> str:
+        """The weight that comes to lie under a name: another one where modules change places."""
+        return self._exchanged.tensors.get(name, name)
+
+    def weight(self, name: str, old: Callable[[str], Tensor]) -> Tensor:
+        """The new value of a weight, in the precision of the old ones, which are asked for by name; that of
+        its source itself if nothing acts on it."""
+        s, source = self.element.structure, self.source(name)
+        tensor = old(source)
+        keys = [(source, dim) for dim in range(tensor.dim()) if (source, dim) in s.span]
+        along = self._exchanged.slots.get(name, {})
+        if not keys and not along:
+            return tensor
+        dtype, shift = tensor.dtype, s.inference.shifts.get(source, 0.0)
+        tensor = tensor.detach().to(torch.float64)
         if shift:
             tensor = tensor + shift
         for key in keys:
@@ -236,13 +299,17 @@ class Action:
                 tensor = s.turns.multiply(tensor, key, self.element.turn)
         for key in keys:
             tensor = _move(tensor, s, key, self._move)
-        return (tensor - shift if shift else tensor).to(old.dtype)
+        for dim, places in along.items():
+            index = torch.arange(tensor.shape[dim])
+            index[: len(places)] = torch.tensor(places)
+            tensor = tensor.index_select(dim, index.to(tensor.device))
+        return (tensor - shift if shift else tensor).to(dtype)
 
 
 def apply_element(element: Element, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """New weights g . theta; tensors that the element does not touch are passed through unchanged."""
     action = Action(element)
-    return {name: action.weight(name, tensor) for name, tensor in state.items()}
+    return {name: action.weight(name, state.__getitem__) for name in state}
 
 
 def multiply(

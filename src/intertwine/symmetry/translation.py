@@ -7,7 +7,7 @@ they are found at a point, by `dimension`, and not from the graph. At theta they
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -44,7 +44,7 @@ class Translation:
         """The translation that undoes this one."""
         return self * -1.0
 
-    def weight(self, name: str, old: Tensor) -> Tensor:
-        """The moved weight; the same object if it does not move."""
-        move = self.moves.get(name)
-        return old if move is None else old + move.to(old)
+    def weight(self, name: str, old: Callable[[str], Tensor]) -> Tensor:
+        """The moved weight; the same object if it does not move. old: the weights, asked for by name."""
+        move, before = self.moves.get(name), old(name)
+        return before if move is None else before + move.to(before)

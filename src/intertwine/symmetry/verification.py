@@ -165,7 +165,7 @@ def _coverage(model: nn.Module, stage: Stage, action: Action) -> float:
     for name in {name for name, _ in model.named_parameters()}.intersection(stage.names):
         before = stage.weight(name)
         total += before.numel()
-        changed += int((before != action.weight(name, before)).sum())
+        changed += int((before != action.weight(name, stage.weight)).sum())
     return changed / total if total else 0.0
 
 
@@ -177,7 +177,7 @@ def _control(stage: Stage, action: Action) -> float:
 
     def moves(name: str) -> bool:
         weight = stage.weight(name)
-        return not torch.equal(weight, action.weight(name, weight))
+        return not torch.equal(weight, action.weight(name, stage.weight))
 
     chosen = _spread([n for n in stage.names if stage.weight(n).dim() > 1], moves)
     chosen = chosen or _spread(stage.names, moves)
@@ -186,7 +186,7 @@ def _control(stage: Stage, action: Action) -> float:
         for name in chosen:
 
             def weight(n: str, name: str = name, wrong: Any = wrong) -> Tensor:
-                return wrong(stage.weight(n), stage.seed) if n == name else action.weight(n, stage.weight(n))
+                return wrong(stage.weight(n), stage.seed) if n == name else action.weight(n, stage.weight)
 
             (found,) = stage.outcomes(weight, [stage.first])
             pairs = zip(expected, found.outputs, strict=True)
