@@ -15,7 +15,7 @@ from intertwine.terminal.loading import load_dataset, load_several, load_side, w
 
 HOW = ("layerwise", "zip", "average", "slerp", "task", "ties", "fisher", "soup")
 _OPTIONS = (
-    "how", "align", "repair", "shares", "scale", "density", "train_limit", "ridge", "sweeps", "follow",
+    "how", "align", "repair", "shares", "scale", "density", "train_limit", "ridge", "sweeps", "follow", "together",
     "flip", "fold", "epochs", "augment", "hidden", "seed", "learning_rate", "steps", "permute", "heads",
     "target_params", "trunk", "calibrate",
 )  # fmt: skip
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int | None:
     if args.out and _is_file(args.out):
         result.save(args.out)
     elif args.out:
-        save_model(result.model, first, args.out, result.details(args.input, sources))
+        save_model(result.model, sources[result.like], args.out, result.details(args.input, sources))
     if args.page:
         result.page(facts={"models": ", ".join(args.models), "data": args.data}).write(args.page)
     show(args, result, {"models": args.models, "weights": args.out, "page": args.page})

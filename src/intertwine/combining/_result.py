@@ -44,7 +44,7 @@ class Combination(Result):
     had to move. stages: the networks, then the combined one as it came about; the last is `model`. heads:
     whether there is one output for all networks, or each keeps its own. folding: how the norms of `model`
     were rewritten, if it is not of the architecture that was given. Where norms were folded on the way,
-    elements are those of the folded networks."""
+    elements are those of the folded networks. like: the network whose architecture `model` has."""
 
     model: nn.Module
     elements: tuple[Element | None, ...]
@@ -58,6 +58,7 @@ class Combination(Result):
     heads: str = "one"
     notes: tuple[str, ...] = ()
     folding: Folding | None = None
+    like: int = 0
 
     @property
     def before(self) -> tuple[CombineStage, ...]:
@@ -106,10 +107,12 @@ class Combination(Result):
 
     def details(self, input: str | None = None, sources: Sequence[Source] = ()) -> dict[str, Any]:
         """What is kept with a saved model, so that it can be built again. input: the shape of its example.
-        sources: the networks that it is rebuilt from; the first may be narrower."""
+        sources: the networks that it is rebuilt from; the one that it is like may be narrower."""
         folding = None if self.folding is None else self.folding.to_dict()
         several = isinstance(self.model, Branches)
-        before = {n: t.numel() for s in sources[:1] for n, t in s.model.state_dict().items()}
+        before = {
+            n: t.numel() for s in sources[self.like : self.like + 1] for n, t in s.model.state_dict().items()
+        }
         sizes = {n: t.numel() for n, t in self.model.state_dict().items()}
         return {
             "input": input,
