@@ -15,9 +15,9 @@ from intertwine.terminal.loading import load_dataset, load_several, load_side, w
 
 HOW = ("layerwise", "zip", "average", "slerp", "task", "ties", "fisher", "soup")
 _OPTIONS = (
-    "how", "align", "repair", "shares", "scale", "density", "train_limit", "ridge", "sweeps", "follow", "together",
-    "flip", "fold", "epochs", "augment", "hidden", "seed", "learning_rate", "steps", "permute", "heads",
-    "target_params", "trunk", "calibrate",
+    "how", "align", "repair", "shares", "scale", "density", "train_limit", "ridge", "sweeps", "follow",
+    "together", "flip", "fold", "epochs", "augment", "hidden", "seed", "learning_rate", "steps", "permute",
+    "heads", "target_params", "trunk", "calibrate",
 )  # fmt: skip
 shares = types.Checked(numbers.Several(numbers.nonnegative))
 
