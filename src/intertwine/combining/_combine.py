@@ -27,7 +27,7 @@ from intertwine.combining._result import Combination, CombineStage
 from intertwine.combining._statistics import REPAIRS, Repair, rescaled, reset
 from intertwine.combining._together import By, align_all
 from intertwine.combining._widths import differ_in_width, equal_widths
-from intertwine.combining._worth import Worth
+from intertwine.combining._worth import MeanEmbedding, Worth
 from intertwine.combining._zip import Zipped, zipped
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.data.evaluation import call, like_inputs
@@ -216,7 +216,7 @@ class _Run:
         widths = [self._outputs(m) for m in self.models] if self.heads == "each" else None
         if how == "zip" and isinstance(data, list) and widths is None:
             raise DataError("several data sets for one output", do="give one, or heads='each'")
-        self.worth = Worth(data, widths)
+        self.worth = Worth(data, widths, MeanEmbedding(self.models, self.shares))
         self.moved: list[nn.Module] = list(self.models)
         self.given = self.models[0]
         self.folding: Folding | None = None
