@@ -17,6 +17,7 @@ ways: plain        average, batch-norm statistics reset
       flipped      as combine, with the mirror images of the images as inputs too
       two sweeps   as combine, all layers solved for a second time
       follow       as two sweeps, unlike channels follow one network each; follow flipped: with mirror images
+      together     as combine, the layers of residual branches solved for together
       zip          of trunk: side by side, merged, solved for; zip to layer2: with third stages of their own
       learned      as combine, then learned on the networks' mean outputs (images: --augment --hidden)
 2,000 unlabelled training inputs serve for all of that; all test inputs, or --limit of them, for the one
@@ -53,6 +54,7 @@ HELD = 25_600  # characters
 EPOCHS = 60  # of images that are mirrored and shifted anew in each
 HIDDEN = 10.0  # how much hidden values count beside the outputs
 RATE = 1.5e-2
+TOGETHER = 12  # steps for the layers of a residual branch
 TRUNK: dict[str, Any] = {"epochs": 40, "learning_rate": 4e-3, "hidden": 5.0}  # 1.5e-2 loses what was there
 PASSES = 12  # of transformers: with all that comes before, less than two CPU minutes of the GPTs
 TEN = 10  # classes of the first head of a trunk
@@ -87,6 +89,7 @@ IMAGES: dict[str, Make] = {
     "combine": made(),
     "flipped": made(flip=True),
     "two sweeps": made(sweeps=2),
+    "together": made(together=TOGETHER),
     "follow": made(sweeps=2, follow=0.3),
     "follow flipped": made(sweeps=2, follow=0.4, flip=True),
     "learned": made(epochs=EPOCHS, learning_rate=RATE, augment=True, hidden=HIDDEN),
@@ -97,6 +100,7 @@ TEXT: dict[str, Make] = {
     "activations": made(how="average", fold=False),
     "folded": made(how="average"),
     "combine": made(),
+    "together": made(together=TOGETHER),
     "loss": made(align="loss", how="average"),
     "combine by loss": made(align="loss"),
     "learned": made(epochs=PASSES, learning_rate=4e-2),
@@ -107,6 +111,7 @@ UNFOLDED: dict[str, Make] = {
     "repair": made(how="average", repair="rescale"),
     "activations": made(how="average"),
     "combine": made(),
+    "together": made(together=TOGETHER),
     "loss": made(how="average", align="loss"),
     "combine by loss": made(align="loss"),
     "learned": made(epochs=PASSES, learning_rate=2e-2),

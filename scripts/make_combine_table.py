@@ -47,6 +47,7 @@ WAYS = (
     ("combine by loss", "combine `--align loss`"),
     ("flipped", "combine `--flip`"),
     ("two sweeps", "combine `--sweeps 2`"),
+    ("together", "combine `--together 12`"),
     ("follow", "combine `--sweeps 2 --follow 0.3`"),
     ("follow flipped", "combine `--sweeps 2 --follow 0.4 --flip`"),
     ("learned", "combine `--epochs`, images with `--augment --hidden`"),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from torch import nn
 
 from intertwine import act, combine, fold, trace
 from intertwine.aligning import mix
+from intertwine.cli.program import main
 from intertwine.combining import align_all
 from intertwine.combining._distil import distilled, teachers
+from intertwine.data import load_data
 from intertwine.errors import Unsupported
 from intertwine.zoo.nanogpt import nanogpt
 
@@ -189,3 +193,26 @@ def test_learning_keeps_the_start_where_nothing_is_better():
     a = small(0)
     wild = distilled(a, teachers([a, a], [0.5, 0.5], IDS), IDS, epochs=2, learning_rate=1.0)
     assert off(a, wild) == 0
+
+
+def test_encoders_are_measured_by_the_cosine_with_their_mean(tmp_path, capsys):
+    """A masked language model without a tokenizer has nothing to predict: outputs are compared."""
+    pytest.importorskip("transformers")
+    text = tmp_path / "a.txt"
+    text.write_text("to be or not to be that is the question " * 60)
+    argv = ["combine", "hf:bert?layers=1", "hf:bert?layers=1", "--data", f"text:{text}", "--context", "8",
+            "--json"]  # fmt: skip
+    assert main(argv) == 0  # both are the same network
+    found = json.loads(capsys.readouterr().out)
+    assert found["cosine_after"] == pytest.approx(1) and found["cosine_before"] == pytest.approx([1, 1])
+    data = load_data(f"text:{text}", context=8, objective="embedding")
+    torch.manual_seed(0)
+    a, b = (nn.Sequential(nn.Embedding(40, 6), nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 5)) for _ in "ab")
+    result = combine([a, b], data, train_data=data)
+    x = data.images
+    with torch.no_grad():
+        mean = (a(x).mean(1) + b(x).mean(1)) / 2
+        alike = nn.functional.cosine_similarity
+        wanted = [alike(m(x).mean(1), mean, dim=-1).mean().item() for m in (a, b)]
+    assert [stage.cosine for stage in result.before] == pytest.approx(wanted, abs=1e-4)
+    assert "cosine" in repr(result) and "cosine" in result.page().write(tmp_path / "a.html").read_text()

@@ -14,8 +14,8 @@ from intertwine.terminal.loading import load_dataset, load_several, load_side, w
 
 _OPTIONS = (
     "how", "align", "repair", "shares", "scale", "density", "train_limit", "ridge", "sweeps", "follow",
-    "flip", "fold", "epochs", "augment", "hidden", "seed", "learning_rate", "steps", "permute", "heads",
-    "target_params", "trunk", "calibrate",
+    "together", "flip", "fold", "epochs", "augment", "hidden", "seed", "learning_rate", "steps", "permute",
+    "heads", "target_params", "trunk", "calibrate",
 )  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int | None:
     if args.out and _is_file(args.out):
         result.save(args.out)
     elif args.out:
-        save_model(result.model, first, args.out, result.details(args.input, sources))
+        save_model(result.model, sources[result.like], args.out, result.details(args.input, sources))
     if args.page:
         result.page(facts={"models": ", ".join(args.models), "data": args.data}).write(args.page)
     show(args, result, {"models": args.models, "weights": args.out, "page": args.page})

@@ -15,6 +15,7 @@ from intertwine.aligning import mix
 from intertwine.checks import checked
 from intertwine.combining._by_loss import STEPS, learn_elements
 from intertwine.combining._calibrate import calibrated
+from intertwine.combining._depths import Deepened, differ_in_depth, equal_depths
 from intertwine.combining._distil import RATE, Teachers, distilled, scores_of, teachers
 from intertwine.combining._folded import Folded, unfolded
 from intertwine.combining._hidden import HiddenValues
@@ -26,7 +27,7 @@ from intertwine.combining._result import Combination, CombineStage
 from intertwine.combining._statistics import REPAIRS, Repair, rescaled, reset
 from intertwine.combining._together import By, align_all
 from intertwine.combining._widths import differ_in_width, equal_widths
-from intertwine.combining._worth import Worth
+from intertwine.combining._worth import MeanEmbedding, Worth
 from intertwine.combining._zip import Zipped, zipped
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.data.evaluation import call, like_inputs
@@ -62,6 +63,7 @@ def combine(
     ridge: float | None = None,
     sweeps: int = 1,
     follow: float = 0.0,
+    together: int = 0,
     steps: int = STEPS,
     permute: bool = False,
     epochs: int = 0,
@@ -91,7 +93,8 @@ def combine(
     ridge: pull towards the average (default: for each layer what errs least on inputs that are left out).
     sweeps: how often all layers are solved for; each sweep is pulled towards what the last one made.
     follow: channels that one layer reads, and whose correlation between the networks is less, are not
-    averaged: each follows one network.
+    averaged: each follows one network. together: steps in which all layers of a residual branch are then
+    solved for together, towards what the sum should be.
     epochs: passes over the inputs in which the combined network learns the models' mean outputs, in steps of
     learning_rate times the size of each tensor; augment: on mirrored, shifted and mixed images; hidden: how
     much the mean of the aligned models' hidden values counts beside their outputs (images are not mixed).
@@ -100,7 +103,7 @@ def combine(
     that the stream can be rotated (default: where channels are matched by activations or loss, and the
     networks allow it). base, scale, density: for task and ties. calibrate: one factor for the outputs, so
     that the network is as sure as it may be. calibrate, epochs and align="loss" take outputs for class
-    scores. Networks of unequal widths are widened first.
+    scores. Networks of unequal widths are widened first, and those of fewer residual blocks deepened.
 
     how="zip": networks of any widths, or of several tasks. heads: "one" output for all, or "each" keeps its
     own, side by side (default where their numbers differ; data is then a list, one for each network).
@@ -125,7 +128,12 @@ def combine(
         raise InputError(f"{sweeps} sweeps solve for nothing", do="give at least 1")
     if not 0 <= follow <= 1:
         raise InputError(f"no correlation is {follow}", do="give a follow from 0 to 1")
-    if follow and (repair or how) not in ("least-squares", "layerwise"):
+    if together < 0:
+        raise InputError(f"{together} steps", do="give a number of at least 0")
+    solves = (repair or how) in ("least-squares", "layerwise")
+    if together and not (solves or how == "zip"):
+        raise InputError("layers are solved for together where they are solved for", do="use how='layerwise'")
+    if follow and not solves:
         raise InputError("channels follow one network where layers are solved for", do="use how='layerwise'")
     if not 0 <= hidden < math.inf:
         raise InputError(f"hidden values cannot count {hidden}", do="give a number of at least 0")
@@ -137,14 +145,14 @@ def combine(
         return run.result()
     run.fold(fold, symmetry)
     if how == "zip":
-        run.zip(symmetry, target_params, trunk, ridge, sweeps, seed)
+        run.zip(symmetry, target_params, trunk, ridge, sweeps, together, seed)
     else:
         run.move(symmetry, seed)
         if run.one_orbit():
             return run.result()
         run.move_by_loss(steps, permute, seed)
         run.average(settings)
-        run.mend(ridge, sweeps, follow, seed)
+        run.mend(ridge, sweeps, follow, together, seed)
     run.unfold()
     if calibrate:
         run.calibrate()
@@ -202,12 +210,13 @@ class _Run:
             first = source[0] if several else source
             self.train = Batches(first, limit=train_limit, device=_device(self.models[0])).whole()[0]
         self.heads = self._heads(heads)
+        self.deepened: Deepened | None = None
         if how != "zip":
             self._make_equal()
         widths = [self._outputs(m) for m in self.models] if self.heads == "each" else None
         if how == "zip" and isinstance(data, list) and widths is None:
             raise DataError("several data sets for one output", do="give one, or heads='each'")
-        self.worth = Worth(data, widths)
+        self.worth = Worth(data, widths, MeanEmbedding(self.models, self.shares))
         self.moved: list[nn.Module] = list(self.models)
         self.given = self.models[0]
         self.folding: Folding | None = None
@@ -252,7 +261,15 @@ class _Run:
             return int(scores_of(model, cut(self.train, 2)).shape[-1])
 
     def _make_equal(self) -> None:
-        """Equal widths, where that is all that differs; then the graphs are the same, or there is no mean."""
+        """Equal depths, equal widths, where that is all that differs; then the graphs are the same, or there
+        is no mean."""
+        if self.train is not None and differ_in_depth(self.models):
+            self._try()
+            self.deepened = equal_depths(self.models, self.train, self.names)
+            self.models = self.deepened.models
+            self.notes.append(
+                "unequal depths: blocks that do nothing were put into the shallower networks, exactly"
+            )
         unequal = differ_in_width(self.models)
         if not unequal or self.train is None:
             assert_same_shapes(self.models)
@@ -315,6 +332,7 @@ class _Run:
         trunk: str | None,
         ridge: float | None,
         sweeps: int,
+        together: int,
         seed: int,
     ) -> None:
         """Side by side, then merged, then solved for."""
@@ -325,7 +343,8 @@ class _Run:
         self.say("zip")
         self.zipped = zipped(
             self.models, found, self.train, shares=self.shares, heads=self.heads, ridge=ridge, seed=seed,
-            target_params=target_params, trunk=trunk, sweeps=sweeps, progress=self.progress,
+            target_params=target_params, trunk=trunk, sweeps=sweeps, together=together,
+            progress=self.progress,
         )  # fmt: skip
         self.model = self.zipped.model
 
@@ -356,6 +375,8 @@ class _Run:
     def _place(self, elements: Sequence[Element]) -> None:
         pairs = list(zip(self.models, elements, strict=True))
         self.moved = [act(model, element) if k else model for k, (model, element) in enumerate(pairs)]
+        if self.deepened is not None:
+            self.moved = self.deepened.filled(self.moved)
         self.elements = tuple(elements)
 
     def one_orbit(self) -> bool:
@@ -376,7 +397,7 @@ class _Run:
         if self.repair != "none" and self.worth:
             self.stages.append(self.worth.stage("averaged", self.model))
 
-    def mend(self, ridge: float | None, sweeps: int, follow: float, seed: int) -> None:
+    def mend(self, ridge: float | None, sweeps: int, follow: float, together: int, seed: int) -> None:
         """Statistics of the average, or all of its layers."""
         self.say(f"repair: {self.repair}")
         if self.repair == "none" or (self.repair == "reset" and not norms_of(self.model)):
@@ -389,7 +410,7 @@ class _Run:
         else:
             self.model = solved(
                 self._graph(), self.moved, self.model, self.shares, self.train, ridge=ridge, sweeps=sweeps,
-                follow=follow, seed=seed, progress=self.progress,
+                follow=follow, together=together, seed=seed, progress=self.progress,
             )  # fmt: skip
 
     def _graph(self) -> Traced:
@@ -447,6 +468,7 @@ class _Run:
         return Combination(
             self.model, elements, tuple(self.stages), self.how, self.align, self.repair,
             self.shares, inputs, seconds, self.heads, tuple(self.notes), self.folding,
+            0 if self.deepened is None else self.deepened.deepest,
         )  # fmt: skip
 
     def _symmetry(self) -> Symmetry:

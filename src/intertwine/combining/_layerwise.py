@@ -11,6 +11,8 @@ anything that the rectifier takes away (`_one_sided`). Batch norms get the
 statistics that follow from the same sums. Where a norm and no sum follows, most of the covariance that
 least squares takes away is given back: what is lost in one layer is lost for all later ones. No labels.
 
+The layers of a residual branch may then move together, towards what the sum should be (`_residual`).
+
 Channels that only one layer reads may follow one network each where the networks have little in common
 (`_follow`): the averages above are then those with the shares of the channel.
 
@@ -21,7 +23,7 @@ In a further sweep W_0 is what the last sweep made, and rows are drawn anew: the
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -33,6 +35,7 @@ from intertwine.combining._follow import channel_shares
 from intertwine.combining._lockstep import Leaves, Lockstep, cut, whole_batches
 from intertwine.combining._normal import LEFT_OUT, Spread, Sums, best_pull
 from intertwine.combining._one_sided import LayerRows, one_sided
+from intertwine.combining._residual import ResidualBranch, find_branch, refine
 from intertwine.combining._rows import SolvableLayer, chosen_rows, find_layer
 from intertwine.data.batches import arguments, count_rows
 from intertwine.graph.export import Traced, export
@@ -58,6 +61,7 @@ def solved(
     ridge: float | None = None,
     sweeps: int = 1,
     follow: float = 0.0,
+    together: int = 0,
     seed: int = 0,
     progress: Progress | None = None,
     narrow: Narrow | None = None,
@@ -65,13 +69,14 @@ def solved(
     """The average `start` of aligned models, every layer of it solved for on the inputs, `sweeps` times.
 
     traced: `batch_graph` of one of the models and the inputs. follow: correlation below which a channel of
-    the models is not averaged.
+    the models is not averaged. together: steps in which the layers of a residual branch are solved for
+    together, once the last one is.
     """
     batches = whole_batches(inputs)
     for sweep in range(sweeps):
         start = Layerwise(
             traced, models, start, shares, batches, ridge=ridge, follow=follow, seed=seed + sweep,
-            progress=progress, narrow=narrow, again=sweep > 0,
+            progress=progress, narrow=narrow, again=sweep > 0, together=together,
         ).solve()  # fmt: skip
     return start
 
@@ -116,11 +121,14 @@ class Layerwise:
         progress: Progress | None = None,
         narrow: Narrow | None = None,
         again: bool = False,
+        together: int = 0,
     ) -> None:
         self.model = copy.deepcopy(start).eval()
         self.narrow = narrow
         self.pulled_to_start = again or narrow is not None
         self.run = Lockstep(traced, [*models, self.model], batches, narrow.traced if narrow else None)
+        self.together = together
+        self.branches = self._branches() if together else {}
         self.ends, self.own = range(len(models)), len(models)
         self.shares, self.ridge, self.follow = shares, ridge, follow
         self.shared = dict[fx.Node, Tensor]()  # what a layer reads -> shares of its channels
@@ -171,6 +179,37 @@ class Layerwise:
             self._weight(layer.bias).copy_(shift if chain.norm is None else torch.zeros_like(shift))
         if chain.norm is not None:
             self._set_norm(chain, sums, matrix, deviation)
+        branch = self.branches.pop(layer.node, None)
+        if branch is not None:
+            if chain.beside is not None:
+                refine(
+                    self.run,
+                    self.own,
+                    branch,
+                    chain.nodes,
+                    partial(self._whole_goal, layer, chain),
+                    self.together,
+                )
+            self.run.release(branch.reads)
+
+    def _branches(self) -> dict[fx.Node, ResidualBranch]:
+        """The residual branches by their last layers; what they read is kept until those are solved for."""
+        known, found = set[fx.Node](), dict[fx.Node, ResidualBranch]()
+        for node in self.run.nodes:
+            layer = find_layer(node, self.run.traced.weights) if node.op == "call_function" else None
+            if layer is not None and Chain(node, known).beside is not None:
+                branch = find_branch(layer, self.run.nodes, self.run.traced.weights)
+                if branch is not None:
+                    found[node] = branch
+                    self.run.hold(branch.reads)
+            known.add(node)
+        return found
+
+    def _whole_goal(self, layer: SolvableLayer, chain: Chain, k: int) -> tuple[Tensor, Tensor | None]:
+        """What a sum should be in all places of a batch, as rows."""
+        kept = self.narrow.made_by(layer, self.run.traced) if self.narrow is not None else None
+        values = [layer.columns(self.run.env[chain.end][net][k]) for net in self.ends]
+        return self._goal([v if kept is None else v[:, kept] for v in values], chain, None)
 
     def _channel_shares(self, layer: SolvableLayer, chain: Chain) -> Tensor | None:
         """Those of a value that only one layer reads, all channels of it together; None: as everywhere."""
@@ -293,7 +332,7 @@ class Chain:
     for. rectified: whether a rectifier reads it.
     """
 
-    def __init__(self, node: fx.Node, known: Mapping[fx.Node, Any]) -> None:
+    def __init__(self, node: fx.Node, known: Container[fx.Node]) -> None:
         self.nodes, self.made = [node], node
         self.norm: fx.Node | None = None
         self.beside: fx.Node | None = None

@@ -6,7 +6,7 @@ costs one pass over the data and not one for each layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -134,10 +134,19 @@ class Lockstep:
 
     def _free(self, node: fx.Node) -> None:
         self._done.add(node)
-        for used in node.all_input_nodes:
-            self._left[used] -= 1
-            if not self._left[used]:
-                self.env.pop(used, None)
+        self.release(node.all_input_nodes)
+
+    def hold(self, nodes: Iterable[fx.Node]) -> None:
+        """Keep values beyond their last reader, until they are released."""
+        for node in nodes:
+            self._left[node] += 1
+
+    def release(self, nodes: Iterable[fx.Node]) -> None:
+        """One reader has run: a value that no other one needs is freed."""
+        for node in nodes:
+            self._left[node] -= 1
+            if not self._left[node]:
+                self.env.pop(node, None)
 
 
 class _Program:

@@ -42,6 +42,12 @@ def combine_page(result: Combination, facts: Mapping[str, Any]) -> Page:
 
 def finding(result: Combination) -> str:
     """What came out, in one sentence."""
+    if result.after.cosine is not None:
+        ends = ", ".join(f"{stage.cosine:.4f}" for stage in result.before)
+        return (
+            f"The combined network's embeddings have a cosine of {result.after.cosine:.4f} with the mean of "
+            f"the networks', those of the networks themselves {ends}."
+        )
     if result.after.accuracy is None:
         return f"{len(result.shares)} networks are one; without labelled data nobody knows what it is worth."
     ends = ", ".join(_accuracy(stage) for stage in result.before)

@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from intertwine.zoo.sources import Source
 
 
+COSINE = "cosine with the networks' mean"
+
+
 @dataclass(frozen=True)
 class CombineStage:
     """name: a model, or what had been done. accuracy in [0, 1], loss in nats; None without labels. error:
-    half the width of the accuracy's 95 % interval.
+    half the width of the accuracy's 95 % interval. cosine: of encoders, which predict nothing, the mean
+    cosine of the embeddings with the mean of the networks'.
 
     heads: the same of every network's own outputs, where they are kept side by side."""
 
@@ -31,10 +35,13 @@ class CombineStage:
     loss: float | None = None
     heads: tuple[CombineStage, ...] = ()
     error: float | None = None
+    cosine: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         plain = {"name": self.name, "accuracy": self.accuracy, "loss": self.loss, "error": self.error}
+        if self.cosine is not None:
+            plain["cosine"] = self.cosine
         return {**plain, "heads": [head.to_dict() for head in self.heads]} if self.heads else plain
 
 
@@ -44,7 +51,7 @@ class Combination(Result):
     had to move. stages: the networks, then the combined one as it came about; the last is `model`. heads:
     whether there is one output for all networks, or each keeps its own. folding: how the norms of `model`
     were rewritten, if it is not of the architecture that was given. Where norms were folded on the way,
-    elements are those of the folded networks."""
+    elements are those of the folded networks. like: the network whose architecture `model` has."""
 
     model: nn.Module
     elements: tuple[Element | None, ...]
@@ -58,6 +65,7 @@ class Combination(Result):
     heads: str = "one"
     notes: tuple[str, ...] = ()
     folding: Folding | None = None
+    like: int = 0
 
     @property
     def before(self) -> tuple[CombineStage, ...]:
@@ -71,10 +79,14 @@ class Combination(Result):
 
     def __repr__(self) -> str:
         worth = "" if self.after.accuracy is None else f", accuracy {self.after.accuracy:.2%}"
+        worth += "" if self.after.cosine is None else f", cosine {self.after.cosine:.4f}"
         return f"Combination({len(self.shares)} models, {self.how}, repair {self.repair}{worth})"
 
     def tables(self) -> list[Table]:
         """A row a stage, and a row for each head where there are several."""
+        if self.after.cosine is not None:
+            found: list[list[Any]] = [[s.name, s.cosine] for s in self.stages]
+            return [Table(self._title(), ["network", COSINE], found, [COSINE])]
         columns = ["network", "accuracy", "loss"]
         rows: list[list[Any]] = []
         for stage in self.stages:
@@ -106,10 +118,12 @@ class Combination(Result):
 
     def details(self, input: str | None = None, sources: Sequence[Source] = ()) -> dict[str, Any]:
         """What is kept with a saved model, so that it can be built again. input: the shape of its example.
-        sources: the networks that it is rebuilt from; the first may be narrower."""
+        sources: the networks that it is rebuilt from; the one that it is like may be narrower."""
         folding = None if self.folding is None else self.folding.to_dict()
         several = isinstance(self.model, Branches)
-        before = {n: t.numel() for s in sources[:1] for n, t in s.model.state_dict().items()}
+        before = {
+            n: t.numel() for s in sources[self.like : self.like + 1] for n, t in s.model.state_dict().items()
+        }
         sizes = {n: t.numel() for n, t in self.model.state_dict().items()}
         return {
             "input": input,
@@ -128,6 +142,11 @@ class Combination(Result):
                 "accuracy_after": self.after.accuracy,
                 "loss_before": [s.loss for s in self.before],
                 "loss_after": self.after.loss,
+            }
+        if self.after.cosine is not None:
+            numbers = {
+                "cosine_before": [s.cosine for s in self.before],
+                "cosine_after": self.after.cosine,
             }
         return {
             "how": self.how, "align": self.align, "repair": self.repair, "shares": list(self.shares),

@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from intertwine.combining._result import CombineStage
 from intertwine.data import evaluate
-from intertwine.data.evaluation import logits_of
+from intertwine.data.evaluation import embedding_of, logits_of
 from intertwine.errors import DataError
 
 
@@ -25,10 +26,23 @@ class OneHead(nn.Module):
         return logits_of(self.model(*args, **kwargs))[..., self.start : self.stop]
 
 
-class Worth:
-    """data: one data set, or with heads of their own one for each network. widths: their outputs."""
+class MeanEmbedding(nn.Module):
+    """The mean of what encoders make of an input."""
 
-    def __init__(self, data: Any, widths: Sequence[int] | None = None) -> None:
+    def __init__(self, models: Sequence[nn.Module], shares: Sequence[float]) -> None:
+        super().__init__()
+        self.models, self.shares = nn.ModuleList(models), tuple(shares)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        made = [embedding_of(model(*args, **kwargs)) for model in self.models]
+        return torch.stack([s * x for s, x in zip(self.shares, made, strict=True)]).sum(0)
+
+
+class Worth:
+    """data: one data set, or with heads of their own one for each network. widths: their outputs. mean: of
+    encoders, what their embeddings are compared with."""
+
+    def __init__(self, data: Any, widths: Sequence[int] | None = None, mean: nn.Module | None = None) -> None:
         if (
             data is not None
             and widths is not None
@@ -38,7 +52,7 @@ class Worth:
                 f"{len(widths)} networks keep their own outputs, which one data set has no labels for",
                 do=f"give a list of {len(widths)} data sets (--head-data for each but the first)",
             )
-        self.data, self.widths = data, widths
+        self.data, self.widths, self.mean = data, widths, mean
 
     def __bool__(self) -> bool:
         return self.data is not None
@@ -63,6 +77,8 @@ class Worth:
     def _scored(self, name: str, model: nn.Module, data: Any) -> CombineStage:
         if data is None:
             return CombineStage(name)
-        found = evaluate(model, data)
+        found = evaluate(model, data, reference=self.mean)
+        if not math.isnan(found.cosine):
+            return CombineStage(name, cosine=found.cosine)
         error = None if math.isnan(found.accuracy_error) else found.accuracy_error
         return CombineStage(name, found.accuracy, found.loss, error=error)

@@ -73,6 +73,7 @@ def zipped(
     trunk: str | None = None,
     ridge: float | None = None,
     sweeps: int = 1,
+    together: int = 0,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Zipped:
@@ -107,8 +108,8 @@ def zipped(
         return Zipped(reset(small, inputs), joined, traced, None)
     narrow = Narrow(batch_graph(small, inputs), kept)
     model = solved(
-        traced, [joined], small, [1.0], inputs, ridge=ridge, sweeps=sweeps, seed=seed, progress=progress,
-        narrow=narrow,
+        traced, [joined], small, [1.0], inputs, ridge=ridge, sweeps=sweeps, together=together, seed=seed,
+        progress=progress, narrow=narrow,
     )  # fmt: skip
     return Zipped(model, joined, traced, narrow)
 

@@ -207,6 +207,15 @@ def call(model: nn.Module, inputs: Any, dtype: torch.dtype | None = None) -> Any
     except IntertwineError:
         raise
     except (Exception, SystemExit) as error:
+        tokens = [x for x in args[:1] if x.dtype == torch.int64 and x.numel()]
+        if isinstance(error, IndexError) and tokens:
+            most = int(tokens[0].max())
+            raise ModelError(
+                f"the model fails on tokens up to {most} in windows of {shape[-1]}: {first_line(error)}",
+                so="a table of it has fewer rows",
+                do="give the model's own tokenizer (--tokenizer), or shorter windows (--context), or, of a "
+                f"toy, a larger table (hf:bert?layers=2&vocabulary={most + 1})",
+            ) from error
         raise ModelError(
             f"the model fails on inputs of shape {shape}: {first_line(error)}",
             do="check that model and data belong together (channels, image size, vocabulary, batches of one)",
@@ -214,8 +223,10 @@ def call(model: nn.Module, inputs: Any, dtype: torch.dtype | None = None) -> Any
 
 
 def embedding_of(output: Any) -> Tensor:
-    """One vector an input: the mean over tokens of the last hidden state."""
-    states = output.get("last_hidden_state") if isinstance(output, Mapping) else output
+    """One vector an input: the mean over tokens of the last hidden state, or of what a head makes of it."""
+    states = output
+    if isinstance(output, Mapping):
+        states = output.get("last_hidden_state", output.get("logits"))
     states = states[0] if isinstance(states, tuple | list) and states else states
     if not isinstance(states, Tensor) or states.dim() not in (2, 3):
         raise ModelError("the model's output holds no hidden states", do="use an encoder without a head")

@@ -49,9 +49,12 @@ def load_data(
             numbers.count(value, name)
     known = prepare or Preparation()
     statistics = parse_normalize(normalize if normalize is not None else known.normalize or "none")
+    words, predicted = tokenizer or known.tokenizer, objective or known.objective
+    if objective is None and predicted == "masked" and words is None:
+        predicted = "embedding"  # characters have no token that hides one: outputs are compared instead
     request = Request(
-        split, limit, size or known.size, batch, tokenizer or known.tokenizer,
-        context or min(known.context or _WINDOW, _WINDOW), objective or known.objective,
+        split, limit, size or known.size, batch, words,
+        context or min(known.context or _WINDOW, _WINDOW), predicted,
     )  # fmt: skip
     raw = read_source(spec, request)
     if hasattr(raw, "batches"):  # a data set of its own: text, or what others registered

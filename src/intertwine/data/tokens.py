@@ -167,7 +167,10 @@ def read_tokens(rest: str, request: Request) -> Tokens:
     batch = max(1, min(request.batch, _TOKENS // context))
     words = find_vocabulary(request.tokenizer, files)
     if objective == "masked" and words.mask is None:
-        raise DataError("the tokenizer has no mask token", do="give the folder of a masked language model")
+        raise DataError(
+            "the tokenizer has no mask token",
+            do="give --tokenizer with the folder of a masked language model",
+        )
     step = context if objective == "causal" or None in (words.start, words.end) else context - 2
     if step < 1:
         raise DataError(f"a context of {context} has no room for a token", do="give --context 128")

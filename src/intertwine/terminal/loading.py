@@ -105,21 +105,29 @@ def _input_of_data(args: argparse.Namespace, source: Source) -> str | None:
 
 def load_side(args: argparse.Namespace, model: str, weights: str | None) -> Source:
     """One of several models with its weights; data is prepared as the first of them wants it."""
+    return _side(args, model, weights)[0]
+
+
+def _side(args: argparse.Namespace, model: str, weights: str | None) -> tuple[Source, str | None]:
+    """The model, and what its input looks like where --input or --data had to say so."""
     own = argparse.Namespace(**{**vars(args), "model": model, "weights": weights})
     source = load_model(own)
     args.prepare = getattr(args, "prepare", source.prepare)
-    return source
+    return source, own.input
 
 
 def load_several(args: argparse.Namespace) -> tuple[list[Source], list[str]]:
-    """The models of `add_several_arguments`, and what each is called."""
+    """The models of `add_several_arguments`, and what each is called. What an input looks like is left in
+    args.input, as with one model: what is made of them is built again with it."""
     weights = args.weights or [None] * len(args.models)
     if len(weights) != len(args.models):
         raise InputError(
             f"{len(args.models)} models but {len(weights)} --weights", do="give --weights once for each"
         )
     pairs = list(zip(args.models, weights, strict=True))
-    return [load_side(args, m, w) for m, w in pairs], [f"{m} ({w})" if w else m for m, w in pairs]
+    loaded = [_side(args, m, w) for m, w in pairs]
+    args.input = next((seen for _, seen in loaded if seen is not None), None)
+    return [source for source, _ in loaded], [f"{m} ({w})" if w else m for m, w in pairs]
 
 
 def load_pair(args: argparse.Namespace) -> tuple[Source, Source]:
