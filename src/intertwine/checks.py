@@ -215,7 +215,7 @@ def _is_named(value: Any) -> bool:
 
 
 def _is_several(value: Any) -> bool:
-    return isinstance(_listed(value), Iterable) and not isinstance(value, str | bytes)
+    return isinstance(_listed(value), Iterable) and not isinstance(value, str | bytes | set | frozenset)
 
 
 def _is_number(value: Any) -> bool:
@@ -226,12 +226,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, float) or abs(value) < _LARGEST
 
 
+def _is_whole(value: Any) -> bool:
+    return _is_number(value) and not isinstance(value.item() if hasattr(value, "item") else value, float)
+
+
 _KINDS: dict[str, Meaning] = {
     "nn.Module": (_is_model, "a torch.nn.Module"),
     "Sequence[nn.Module]": (_are_models, "a list of torch.nn.Module"),
     "bool": (lambda value: type(value).__name__ in ("bool", "bool_"), "True or False"),  # numpy's, too
     "str": (lambda value: isinstance(value, str), "a text"),
-    "int": (_is_number, "a number"),
+    "int": (_is_whole, "a whole number"),
     "float": (_is_number, "a number"),
     "None": (lambda value: value is None, "None"),
     "torch.dtype": (

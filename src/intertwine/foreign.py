@@ -148,6 +148,7 @@ def _strictness() -> tuple[bool, bool]:
 
 
 _as_they_were: dict[str, tuple[Any, dict[str, Any]]] = {}  # by name: a module or class, and what it held
+_defaults: dict[str, Any] = {}  # torch's dtype and device for new tensors, as they were
 
 
 def _remember() -> None:
@@ -160,6 +161,7 @@ def _remember() -> None:
     import numpy
     import torch
 
+    _defaults.update(dtype=torch.get_default_dtype(), device=torch.get_default_device())
     owners: list[Any] = [
         builtins,
         json,
@@ -216,7 +218,18 @@ def put_back() -> list[str]:
     for name in others:
         owner, _, key = name.rpartition(".")
         setattr(_as_they_were[owner][0], key, _as_they_were[owner][1][key])
-    return [*found, *others]
+    return [*found, *others, *_changed_defaults()]
+
+
+def _changed_defaults() -> list[str]:
+    """torch's defaults that a later call of forward left otherwise, put back."""
+    found = []
+    for name, before in _defaults.items():
+        torch = sys.modules["torch"]
+        if getattr(torch, f"get_default_{name}")() != before:
+            getattr(torch, f"set_default_{name}")(None if str(before) == "cpu" else before)
+            found.append(f"the default {name} of torch")
+    return found
 
 
 def _of_torch(value: Any) -> bool:

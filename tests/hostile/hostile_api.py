@@ -28,7 +28,10 @@ _BATCH = 25  # calls for one fork
 WHOLE = (-1, 2.5, "3", float("nan"), 10**30, [1])
 REAL = (float("nan"), float("inf"), -1.0, "x", [0.5], 10**400)
 TEXT = ("nope", "", "\x1b[31m", 3, ["a"])
-SEVERAL = ((), "nope", (None,), 5, ("",), (float("nan"),), torch.zeros(2, device="meta"), torch.tensor(1.0))
+SEVERAL = (
+    (), "nope", (None,), 5, ("",), (float("nan"),), torch.zeros(2, device="meta"), torch.tensor(1.0), [999],
+    [-1], [10**30], [0.5], [[0]], [["a"]], {1}, ["0", "0"],
+)  # fmt: skip
 _CHOICES = ("by", "group", "at", "at_b", "repair", "kind", "align", "skip")  # aliases of Literals
 OTHER = (3, "x", object())
 
@@ -193,8 +196,9 @@ def _bad(parameter: inspect.Parameter, models: list[Any], datas: list[Any]) -> I
         yield from datas
     elif "Mapping" in kind:
         yield from (3, "x", [1], {"nope": torch.zeros(1)}, {1: 2})
-    elif kind.startswith("Sequence") or "tuple" in kind:
+    elif "Sequence" in kind or "tuple" in kind:
         yield from SEVERAL
+        yield from WHOLE if kind.startswith("int") else ()
     elif kind.startswith("int"):
         yield from WHOLE
     elif kind.startswith("float"):

@@ -61,6 +61,9 @@ def moving(): return Moving(), x
 class Stored(Base):
     def state_dict(self, *args, **kwargs): raise KeyError("state")
 def stored(): return Stored(), x
+class Unstored(Base):
+    def state_dict(self, *args, **kwargs): return {}
+def unstored(): return Unstored(), x
 class Copied(Base):
     def __deepcopy__(self, memo): raise TypeError("no copies")
 def copied(): return Copied(), x
@@ -82,6 +85,9 @@ def raise_later(): return RaiseLater(), x
 class Nothing(Base):
     def after(self, y): return object()
 def nothing(): return Nothing(), x
+class Sparse(Base):
+    def after(self, y): return y.to_sparse()
+def sparse_output(): return Sparse(), x
 def fails(*args, **kwargs): raise RuntimeError("mine")
 def none(*args, **kwargs): return None
 def an_instance(): builtins.isinstance = lambda *args: True; return net(), x
@@ -90,6 +96,9 @@ def a_generator(): torch.Generator = none; return net(), x
 class Replaces(Base):
     def before(self): torch.arange = torch.empty = torch.zeros = none
 def replaces(): return Replaces(), x
+class OnMeta(Base):
+    def before(self): torch.set_default_device("meta")
+def on_meta_later(): return OnMeta(), x
 def hook():
     model = net(); model.register_forward_hook(lambda *args: sys.exit(0)); return model, x
 """

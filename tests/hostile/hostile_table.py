@@ -277,6 +277,8 @@ class Table:
         text = self.folder / "a.txt"
         text.write_text("abc " * 400)
         look = ("compare", "zoo:nanogpt64", "zoo:nanogpt64", "--data", f"text:{text}", "--limit", "2")
+        net = f"{self.folder}/net.py:good"
+        yield Case(("stitch", net, net, "--data", f"text:{text}", "--limit", "2", "--train-limit", "2"))
         for path in self.tokenizers:
             yield Case((*look, "--tokenizer", str(path)))
         cut = ("dissect", f"{self.folder}/net.py:pictures", "--at", "1", "--limit", "2", "--concepts")

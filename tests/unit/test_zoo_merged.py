@@ -54,6 +54,17 @@ def test_code_runs_only_when_allowed(tmp_path, capsys):
     assert main(again) == 2 and "merged model already" in capsys.readouterr().err
 
 
+def test_no_network_is_built_that_the_weights_do_not_name(tmp_path, monkeypatch):
+    """A recipe of a kilobyte could otherwise ask for more networks than fit into memory."""
+    out = tmp_path / "small"
+    assert main(["merge", "zoo:mlp", "--target-params", "0.5", "-o", str(out)]) == 0
+    recipe = json.loads((out / "recipe.json").read_text())
+    (out / "recipe.json").write_text(json.dumps(recipe | {"networks": ["zoo:mlp"] * 3000}))
+    monkeypatch.setattr("intertwine.zoo.merged.resolve", lambda *_, **__: pytest.fail("it is built"))
+    with pytest.raises(WeightsError, match="contradicts itself about 'networks'"):
+        intertwine.load(out)
+
+
 def test_a_recipe_that_names_itself(tmp_path):
     out = tmp_path / "small"
     assert main(["merge", "zoo:mlp", "--target-params", "0.5", "-o", str(out)]) == 0

@@ -60,6 +60,10 @@ class Dataset:
         """The first `count` examples (views, no copy)."""
         return replace(self, images=self.images[:count], labels=self.labels[:count])
 
+    def drop(self, count: int) -> Dataset:
+        """All but the first `count` examples (views, no copy)."""
+        return replace(self, images=self.images[count:], labels=self.labels[count:])
+
 
 @dataclass(frozen=True, eq=False)
 class Raw:

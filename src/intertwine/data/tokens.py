@@ -115,6 +115,11 @@ class Tokens(Dataset):
         ids = self.ids[: count * self._step + (self.objective == "causal")]
         return Tokens(self.name, ids, self.context, self.objective, self.words, self.batch)
 
+    def drop(self, count: int) -> Tokens:
+        """All but the first windows."""
+        ids = self.ids[count * self._step :]
+        return Tokens(self.name, ids, self.context, self.objective, self.words, self.batch)
+
     def fingerprint(self) -> bytes:
         """A digest of the tokens and of what is asked about them."""
         asked = repr((self.context, self.objective, self.words.mask)).encode()

@@ -229,9 +229,8 @@ def assert_runs(
     """
     if any(p.device.type == "meta" for p in model.parameters()):
         return
-    for leaf in tree_leaves((args, kwargs)):
-        if isinstance(leaf, torch.Tensor) and (leaf.is_nested or leaf.layout != torch.strided):
-            raise ModelError(f"{what} holds a tensor that is not dense", do="call to_dense() on it first")
+    if _is_any_not_dense((args, kwargs)):
+        raise ModelError(f"{what} holds a tensor that is not dense", do="call to_dense() on it first")
     copied = eval_copy(model, share=True)
     try:
         with kept_process(), torch.random.fork_rng(devices=[]):
@@ -255,6 +254,19 @@ def assert_runs(
             where=type(model).__name__,
             do="return a tensor, or a tuple or dict of them",
         )
+    if _is_any_not_dense(output):
+        raise ModelError(
+            "the model returns a tensor that is not dense",
+            where=type(model).__name__,
+            do="call to_dense() on it before it is returned",
+        )
+
+
+def _is_any_not_dense(tree: Any) -> bool:
+    return any(
+        isinstance(leaf, torch.Tensor) and (leaf.is_nested or leaf.layout != torch.strided)
+        for leaf in tree_leaves(tree)
+    )
 
 
 def eval_copy(model: nn.Module, share: bool = False) -> nn.Module:
@@ -321,6 +333,13 @@ def check_model(model: nn.Module) -> None:
         ) from error
     except Exception as error:  # a model may have its own
         raise ModelError(f"state_dict() of {type(model).__name__} fails: {first_line(error)}") from error
+    absent = sorted(name for name in parameters if not isinstance(state.get(name), torch.Tensor))
+    if absent:
+        raise ModelError(
+            f"state_dict() of {type(model).__name__} leaves out {absent[0]}",
+            so="weights are saved and loaded by it",
+            do="let it name every parameter",
+        )
     for name, tensor in state.items():
         if not isinstance(tensor, torch.Tensor):
             continue  # what get_extra_state returns

@@ -80,6 +80,7 @@ def attribute(
     """
     _check(methods, order, inputs, classes)
     given = as_inputs(data)
+    _check_shown(labels, show, tokens, len(given))
     network = _open(model, given, batch, example, kwargs)
     chosen = network.axis(axis)
     carrier = network.carrier(chosen, at)
@@ -134,13 +135,32 @@ def _check(methods: Sequence[str], order: str, inputs: int, classes: int) -> Non
         raise InputError(f"{classes} classes on {inputs} inputs", do="give at least 1 of each")
 
 
+def _check_shown(
+    labels: Sequence[int | str] | None,
+    show: Sequence[int] | None,
+    tokens: Sequence[Sequence[str]] | None,
+    count: int,
+) -> None:
+    if labels is not None and not len(labels):
+        raise InputError("labels is empty: there is nothing to show", do="name one at least, or leave it out")
+    if show is not None and not (len(show) and 0 <= min(show) <= max(show) < count):
+        wrong = next((n for n in show if not 0 <= n < count), "")
+        raise NotFound(
+            f"show: there is no input {wrong}", do=f"there are {count}, counted from 0; give one at least"
+        )
+    if tokens is not None and len(tokens) != count:
+        raise InputError(
+            f"tokens of {len(tokens)} inputs, but there are {count}", do="give the words of each"
+        )
+
+
 def _channels(
     network: Network, axis: str, channel: int | Sequence[int] | None, beta: float, by: str
 ) -> list[list[int]]:
     chosen = network.axis(axis)
     if channel is None:
         return find_classes(network.model, network.symmetry, chosen, beta, by)
-    members = [channel] if isinstance(channel, int) else list(channel)
+    members = np.ravel(channel).tolist()  # a number may be one of numpy or torch
     wrong = [c for c in members if not 0 <= c < chosen.size]
     if wrong or not members:
         raise NotFound(f"{axis!r} has no channel {wrong[0] if wrong else ''}", do=f"it has {chosen.size}")

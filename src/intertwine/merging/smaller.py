@@ -16,7 +16,7 @@ from intertwine.data import Evaluation, evaluate
 from intertwine.data.batches import Batches, arguments
 from intertwine.errors import InputError
 from intertwine.graph.example import Example
-from intertwine.graph.export import assert_runs, export
+from intertwine.graph.export import assert_runs, check_model, export
 from intertwine.merging.budget import Sizes
 from intertwine.merging.calibration import DATA
 from intertwine.merging.config_fields import ConfigNumbers
@@ -112,6 +112,7 @@ def merge(
         check_beta(beta)
     if ratio and not given:
         given = {"target_params": 1.0}  # the ratios are the goal
+    check_model(model)  # before its weights are counted: those of a lazy one have no size
     example, claimed = Example.of(inputs, kwargs), symmetry
     if method is None and not paper:
         method = _named_by(parameters) or ("magnitude" if is_large(model.parameters()) else None)

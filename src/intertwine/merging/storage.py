@@ -160,6 +160,10 @@ def read_recipe(folder: str | Path) -> MergedRecipe:
     tied, dtypes, infinite = found["tied"], found.get("dtypes") or {}, found.get("infinite") or []
     strays = [name for name in (*tied.values(), *dtypes, *infinite) if name not in shapes]
     strays += [name for name in tied if name in shapes]
+    networks = tuple(found.get("networks") or ())
+    held = {name.split(".")[1] for name in (*shapes, *tied) if name.startswith("networks.")}
+    if networks and held != {str(number) for number in range(len(networks))}:  # all are built to be loaded
+        strays.append("networks")
     if strays:
         raise WeightsError(f"{path} contradicts itself about {strays[0]!r}", so="nothing was loaded", do=_DO)
     optional = {name: found.get(name) for name in ("input", "file", "sha256")}
@@ -167,7 +171,7 @@ def read_recipe(folder: str | Path) -> MergedRecipe:
     return MergedRecipe(
         found["source"], shapes, dtypes, tied, tuple(infinite), **optional, folding=folding,
         numbers=found.get("numbers") or {}, entries=found.get("entries") or {},
-        wider=bool(found.get("wider")), networks=tuple(found.get("networks") or ()),
+        wider=bool(found.get("wider")), networks=networks,
     )  # fmt: skip
 
 

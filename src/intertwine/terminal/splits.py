@@ -42,15 +42,9 @@ def training_and_test(args: argparse.Namespace) -> tuple[Dataset, Dataset, str]:
             half = len(whole) // 2
             if half < 1:
                 raise InputError("one example cannot be halved", do="give --train-data")
-            train = _second_half(whole, half).take(args.train_limit)
+            train = whole.drop(half).take(args.train_limit)
             test = whole.take(min(half, args.limit or half))
     return _augmented(args, train), test, f"{len(train):,} of {how}"
-
-
-def _second_half(data: Dataset, half: int) -> Dataset:
-    from dataclasses import replace
-
-    return replace(data, images=data.images[half:], labels=data.labels[half:])
 
 
 def _augmented(args: argparse.Namespace, data: Dataset) -> Dataset:
