@@ -44,17 +44,37 @@ def table(measured: dict[str, Any]) -> str:
 
 
 def checkpoints(measured: dict[str, Any]) -> str:
-    """One axis of each checkpoint, trained and as it was drawn."""
-    lines = ["| checkpoint | axis | channels | numbers | orbit | rank | verdict | directions |"]
-    lines += ["|---" * 8 + "|"]
-    for name, found in measured.items():
-        for kind in ("trained", "drawn"):
-            if row := found.get(kind):
-                named = ", ".join(f"{count:,} `{what}`" for what, count in row["directions"]) or "-"
-                cells = (row["channels"], row["parameters"], row["orbit"], row["rank"])
-                numbers = " | ".join(f"{cell:,}" for cell in cells)
-                lines.append(f"| {name}, {kind} | {found['axis']} | {numbers} | {row['verdict']} | {named} |")
+    """Axes of each checkpoint, trained and as it was drawn."""
+    columns = (
+        "checkpoint",
+        "axis (group)",
+        "weights",
+        "channels",
+        "missed below",
+        "numbers",
+        "orbit",
+        "rank",
+    )
+    columns += ("verdict", "directions")
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    for name, axes in measured.items():
+        for axis, found in axes.items():
+            rows = {kind: found[kind] for kind in ("trained", "drawn") if kind in found}
+            lines += [
+                f"| {name} | {axis} ({row['group']}) | {kind} | {cells(row)} |" for kind, row in rows.items()
+            ]
     return "\n".join([*lines, ""])
+
+
+def cells(row: dict[str, Any]) -> str:
+    """What was looked at, and what was found."""
+    kinds = Counter[str]()
+    for kind, count, _ in row["directions"]:
+        kinds[kind] += count
+    named = ", ".join(f"{count:,} `{kind}`" for kind, count in kinds.items()) or "-"
+    numbers = [f"{row[cell]:,}" for cell in ("parameters", "orbit", "rank")]
+    seen = [f"{row['channels']} of {row['of']}", f"{row['missed_below']:.0%}"]
+    return " | ".join([*seen, *numbers, row["verdict"], named])
 
 
 def render(page: str) -> str:

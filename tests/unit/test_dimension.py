@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from intertwine.errors import InputError
 from intertwine.graph.example import Example
 from intertwine.ir.value import Value
 from intertwine.rules import RULES
+from intertwine.tangent import Looked
 from intertwine.tangent.coordinates import coordinates_of
 from intertwine.tangent.generators import moving_only, tangents
 from intertwine.tangent.jacobian import Jacobian
@@ -192,7 +195,6 @@ def test_a_model_that_reads_no_weight_has_no_rank() -> None:
 def test_a_symmetry_that_is_missed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control: with ReLU taken for a function that commutes with no scale, eight scalings are
     missing, and they are where they belong."""
-    from dataclasses import replace
 
     def opaque(ctx: object, x: Value) -> Value:
         return ctx.opaque(x)  # type: ignore[attr-defined,no-any-return]
@@ -224,6 +226,21 @@ def verdict_of(*layers: nn.Module, inputs: Tensor = X) -> tuple[str, dict[str, i
 def test_a_common_scale_before_a_norm_without_eps_is_named() -> None:
     layers = nn.Linear(3, 4), nn.RMSNorm(4), nn.Tanh(), nn.Linear(4, 3)
     assert verdict_of(*layers) == ("explained", {"length": 1})
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (torch.exp, ("explained", {"exponential": 4})),
+        (lambda x: 2.0 ** (0.3 * x) - 1.0, ("explained", {"exponential": 4})),  # the last bias takes 1 over
+        (nn.functional.softplus, ("complete", {})),
+        (torch.sinh, ("complete", {})),
+    ],
+)
+def test_constants_before_an_exponential_are_named(
+    function: Callable[[Tensor], Tensor], expected: tuple[str, dict[str, int]]
+) -> None:
+    assert verdict_of(nn.Linear(3, 4), Apply(function), nn.Linear(4, 2)) == expected
 
 
 def test_the_scale_of_a_channel_that_a_split_leaves_alone_is_named() -> None:
@@ -286,9 +303,83 @@ def test_tangents_are_the_derivative_of_acting() -> None:
 
 def test_a_large_model_is_looked_at_axis_by_axis() -> None:
     found = dimension(mlp(nn.ReLU()), X, dense=10)
-    assert found.scope == "0" and found.channels == 8 and found.verdict == "complete"
+    assert found.scope == "0" and found.looked == Looked(8, (8,)) and found.verdict == "complete"
+    assert found.looked.whole
     # all weights but the last bias, which lies on no hidden axis
     assert (found.parameters, found.orbit, found.rank) == (48, 8, 40)
+
+
+def test_random_sets_of_channels_say_what_the_whole_axis_says() -> None:
+    net = mlp(nn.ReLU())
+    with torch.no_grad():
+        net[0].bias[2] = -1e3
+    whole = dimension(net, X, dense=10)
+    # six numbers a channel: two at a time, no channel twice
+    found = dimension(net, X, dense=10, sample=12, looks=9)
+    assert (
+        found.looked == Looked(8, (2, 2, 2, 2)) and [p.looked for p in found.parts] == [Looked(8, (2,))] * 4
+    )
+    assert (found.parameters, found.orbit, found.rank) == (whole.parameters, whole.orbit, whole.rank)
+    assert counts(found) == counts(whole) == {"dead": 5} and found.verdict == "explained"
+    few = dimension(net, X, dense=10, sample=12, looks=1)
+    assert few.looked == Looked(8, (2,)) and few.parameters == 12 and not few.looked.whole
+
+
+def test_a_rule_that_was_taken_away_shows_in_every_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opaque(ctx: object, x: Value) -> Value:
+        return ctx.opaque(x)  # type: ignore[attr-defined,no-any-return]
+
+    monkeypatch.setitem(RULES, "relu.default", replace(RULES["relu.default"], apply=opaque))
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2)).double()
+    found = dimension(net, X, dense=10, sample=30, looks=2, at="0")
+    assert found.verdict == "open" and all(part.verdict == "open" for part in found.parts)
+
+
+def test_equal_channels_are_seen_where_they_are_together() -> None:
+    """The limit of a random set: a direction of two channels is seen by the sets that have both."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)).double()
+    with torch.no_grad():
+        net[0].weight[5], net[0].bias[5] = net[0].weight[4], net[0].bias[4]
+    assert counts(dimension(net, X, dense=10))["equal"] > 0
+    found = [dimension(net, X, dense=10, sample=24, looks=1, seed=seed) for seed in range(4)]
+    seen = [f.deficit > 0 for f in found]
+    assert any(seen) and not all(seen)
+    assert all(f.looked is not None and f.looked.pairs == pytest.approx(6 / 28) for f in found)
+
+
+@pytest.mark.parametrize(("of", "m"), [(6, 2), (7, 5), (9, 1), (5, 5)])
+def test_what_may_have_been_missed_is_counted(of: int, m: int) -> None:
+    """Of all sets of m channels, how many have none of b that have a direction?"""
+    looked = Looked(of, (m,))
+    bad = round(looked.below * of)
+
+    def missed(b: int) -> float:
+        sets = list(combinations(range(of), m))
+        return sum(min(some) >= b for some in sets) / len(sets)
+
+    assert looked.whole == (m == of) and (bad > 0) == (m < of)
+    assert m == of or missed(bad) < 0.05 <= missed(bad - 1)
+
+
+@pytest.mark.parametrize(
+    ("n", "nullity", "spread", "noise"), [(320, 0, 4, 0), (320, 9, 7, 1e-16), (400, 70, 5, 1e-13)]
+)
+def test_the_small_end_of_a_decomposition_is_that_of_the_whole(
+    n: int, nullity: int, spread: float, noise: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(n + nullity)
+    left, right = (np.linalg.qr(rng.standard_normal((m, n)))[0] for m in (n + 50, n))
+    values = np.r_[10.0 ** -np.linspace(0, spread, n - nullity), noise * rng.random(nullity)]
+    rows = (left * values) @ right.T
+    rows[:, 7] = 0.0
+    found, null = null_space(rows, n - nullity)
+    assert np.isnan(found.singular_values).any()  # nothing between was computed
+    monkeypatch.setattr("intertwine.tangent.spaces.MANY", n + 1)
+    whole, expected = null_space(rows, n - nullity)
+    assert found.rank == whole.rank and found.gap == pytest.approx(whole.gap, rel=0.5)
+    assert np.abs(null - expected @ (expected.T @ null)).max() < 1e-8
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -22,6 +22,11 @@ def add_parser(subparsers: Any) -> None:
     value(parser, "--dense", types.most(60_000), "N",
         "weights up to which all are looked at together; beyond, axis by axis (default: 20000)",
         default=20_000)  # fmt: skip
+    value(parser, "--sample", types.most(60_000), "N",
+        "numbers of one axis that are looked at together; axes of no more whole (default: 2000)",
+        default=2_000)  # fmt: skip
+    value(parser, "--looks", types.positive_int, "N",
+        "random sets of channels of a larger axis (default: 3)", default=3)  # fmt: skip
     add_data_arguments(parser)
     out(parser, "FILE.html", "also write a page")
     json(parser, "print plain data")
@@ -30,7 +35,14 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure and print; 1 where a direction has no explanation."""
     from intertwine import dimension
-    from intertwine.pages.dimension_page import COLUMNS, VERDICTS, direction_rows, number_rows
+    from intertwine.pages.dimension_page import (
+        COLUMNS,
+        PART_COLUMNS,
+        VERDICTS,
+        direction_rows,
+        number_rows,
+        part_rows,
+    )
     from intertwine.terminal.loading import load_dataset, load_model
     from intertwine.terminal.output import log, print_json, print_table
     from intertwine.terminal.showing import bar
@@ -40,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     with bar() as progress:
         found = dimension(
             source.model, source.example, source.kwargs, data=data, limit=args.limit, at=args.at,
-            dense=args.dense, seed=args.seed, progress=progress,
+            dense=args.dense, sample=args.sample, looks=args.looks, seed=args.seed, progress=progress,
         )  # fmt: skip
     if args.out:
         weights = Path(args.weights or "random").name
@@ -50,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         print_json({"model": source.name, **found.to_dict()})
         return int(found.verdict == "open")
     print_table(f"{source.name}: {found.verdict}", ["what", "value"], number_rows(found), right=("value",))
+    if found.parts:
+        print_table("axis by axis, all else held", PART_COLUMNS, part_rows(found))
     if found.directions:
         print_table("directions that change nothing and are not in the group", COLUMNS, direction_rows(found))
     log().print(VERDICTS[found.verdict], markup=False)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from intertwine.pages.page import Page
-from intertwine.tangent import KINDS, Dimension
+from intertwine.tangent import KINDS, Dimension, Looked
 
 VERDICTS = {
     "complete": "No continuous symmetry was missed at these weights: orbit and rank add up to all of theta.",
@@ -17,6 +17,18 @@ VERDICTS = {
     "unsure": "The singular values have no clear gap, or more inputs would raise the rank: no verdict.",
 }
 COLUMNS = ["directions", "kind", "where", "because"]
+PART_COLUMNS = [
+    "axis",
+    "channels",
+    "pairs",
+    "missed below",
+    "numbers",
+    "orbit",
+    "rank",
+    "gap",
+    "deficit",
+    "verdict",
+]
 
 
 def direction_rows(result: Dimension) -> list[list[Any]]:
@@ -32,6 +44,23 @@ def direction_rows(result: Dimension) -> list[list[Any]]:
     ]
 
 
+def part_rows(result: Dimension) -> list[list[Any]]:
+    """A row an axis (or a set of its channels): how much of it was looked at, and what was found."""
+    return [
+        [
+            part.scope, *_looked(part.looked), part.parameters, part.orbit, part.rank, f"{part.gap:.0e}",
+            part.deficit, part.verdict,
+        ]
+        for part in result.parts
+    ]  # fmt: skip
+
+
+def _looked(looked: Looked | None) -> list[str]:
+    if looked is None:
+        return ["", "", ""]
+    return [f"{looked.channels} of {looked.of}", f"{looked.pairs:.1%}", f"{looked.below:.1%}"]
+
+
 def number_rows(result: Dimension) -> list[list[Any]]:
     """What was counted, for the page and the terminal."""
     rows: list[list[Any]] = [
@@ -45,6 +74,8 @@ def number_rows(result: Dimension) -> list[list[Any]]:
         ["calls of the model", result.inputs],
         ["orbit's tangents outside the null space", f"{result.error:.1e}"],
     ]
+    if result.looked is not None:
+        rows += [["looked at", str(result.looked)]]
     return [row for row in rows if result.statistics or not row[0].startswith("of them")]
 
 
@@ -58,19 +89,13 @@ def dimension_page(result: Dimension, *, facts: Mapping[str, Any] | None = None)
         page.figure(
             values_figure(result),
             "Singular values of the Jacobian in float64, rows and columns of length 1. The fall is the rank; "
-            "what lies right of it and is not the orbit is the deficit.",
+            "what lies right of it and is not the orbit is the deficit. Large ones: the small end.",
         )
     page.section("The numbers")
     page.table(["what", "value"], number_rows(result))
     if result.parts:
         page.section("Axis by axis", "Channels of one axis in all the weights that carry it, all else held.")
-        page.table(
-            ["axis", "channels", "numbers", "orbit", "rank", "gap", "deficit", "verdict"],
-            [
-                [p.scope, p.channels, p.parameters, p.orbit, p.rank, f"{p.gap:.0e}", p.deficit, p.verdict]
-                for p in result.parts
-            ],
-        )
+        page.table(PART_COLUMNS, part_rows(result))
     if result.directions:
         page.section("Directions that change nothing and are not in the group")
         page.table(COLUMNS, direction_rows(result))
@@ -81,7 +106,8 @@ def dimension_finding(result: Dimension) -> str:
     """The verdict and the numbers that it rests on."""
     numbers = f"{result.rank:,} + {result.orbit:,} of {result.parameters:,}"
     rest = f", {result.deficit:,} are left" if result.deficit else ""
-    return f"{VERDICTS[result.verdict]} Rank and orbit: {numbers} numbers{rest}."
+    seen = f" {str(result.looked).capitalize()}." if result.looked is not None else ""
+    return f"{VERDICTS[result.verdict]} Rank and orbit: {numbers} numbers{rest}.{seen}"
 
 
 def values_figure(result: Dimension) -> Any:

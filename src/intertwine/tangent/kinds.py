@@ -28,6 +28,7 @@ KINDS = {
     "polynomial": "layers with gates or squares between them: only the polynomial that they are is seen",
     "function": "functions in a row: of their slopes and shifts only what they do together is seen",
     "piece": "functions on one piece for all these inputs: only the polynomial that the layers are is seen",
+    "exponential": "constants before an exponential: exp(x + c) = exp(c) exp(x), which its readers take over",
     "rotary": "rotations of pairs of channels of queries and keys that a rotary embedding turns alike",
     "rotation": "matrices that keep the length that a norm sees, and that its readers undo",
     "jumps": "seen only where an op jumps (rounding, argmax, a comparison): no derivative tells what they do",

@@ -6,6 +6,7 @@
     mixing    E_ij: what makes i gets some of j, and what reads j loses as much of i; and E_ij - E_ji, where a
               norm sees the length. Inside the groups of a grouped layer, between the parts of a split
     scale     one channel that is alone: what makes it grows, what reads it shrinks
+    exponential    what is added to a channel grows, what reads it shrinks by a factor: f' is a multiple of f
 
 Anywhere else such a map is one that the rules should have found, and gets no name.
 """
@@ -180,6 +181,25 @@ def statistic_scales(symmetry: Symmetry, at: Coordinates) -> Iterator[tuple[str,
                 if roles.get(key) in ("var", "in")
             ]
             yield axis.name, np.stack(columns, axis=1)
+
+
+def shifts_and_scales(
+    symmetry: Symmetry, at: Coordinates, constants: Sequence[str]
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """For every axis with constants that are added: its name, and as columns a step of each constant, and the
+    growth of what reads each channel in each place."""
+    roles = symmetry.inference.roles
+    for axis in symmetry.axes:
+        steps, growths = list[np.ndarray](), list[np.ndarray]()
+        for places in places_of(symmetry, at, axis):
+            for (name, dim), ids in places.items():
+                if name in constants:
+                    steps.append(np.zeros(at.size))
+                    steps[-1][ids.reshape(-1)] = 1.0
+                elif roles.get((name, dim)) == "in":
+                    growths.append(_growth(at, ids))
+        if steps and growths:
+            yield axis.name, np.stack(steps, axis=1), np.stack(growths, axis=1)
 
 
 def _growth(at: Coordinates, ids: Ids, shift: float = 0.0) -> np.ndarray:

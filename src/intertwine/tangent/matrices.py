@@ -12,7 +12,14 @@ import numpy as np
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry import Axis
 from intertwine.tangent.forms import keeps_a_form, made_maps
-from intertwine.tangent.maps import Places, channel_maps, lone_scales, places_of, statistic_scales
+from intertwine.tangent.maps import (
+    Places,
+    channel_maps,
+    lone_scales,
+    places_of,
+    shifts_and_scales,
+    statistic_scales,
+)
 from intertwine.tangent.remaining import Remaining
 from intertwine.tangent.spaces import factors, inside, span, svd, within
 
@@ -86,6 +93,25 @@ class Matrices(Remaining):
         if self.left and tied.sum() == touched.sum():
             allowed = (vectors[self.chosen] * self.lengths[:, None])[tied]
             self._add(kind, within(self.null, allowed, tied, np.zeros_like(tied)), axis, mask=tied)
+
+    def _exponentials(self) -> None:
+        """What is added to x against the scale of what reads f(x), other constants making up for the rest.
+
+        Then f' = a f + b on these inputs. (Where a = 0 it is a translation, which is known.)
+        """
+        added = self._mask([self.at.of(n) for n in self.constants])
+        for name, steps, growths in shifts_and_scales(self.symmetry, self.at, self.constants):
+            vectors = np.concatenate([steps, growths], axis=1)
+            touched = np.abs(vectors).max(axis=1) > 0
+            tied = touched[self.chosen]
+            if not self.left or tied.sum() < touched.sum():
+                continue
+            allowed = (vectors[self.chosen] * self.lengths[:, None])[tied]
+            found = within(self.null, allowed, tied, added & ~tied)
+            moved = (self.null @ found)[np.abs(steps).max(axis=1)[self.chosen] > 0]
+            if found.size and moved.size:
+                _, s, right = svd(moved)
+                self._add("exponential", found @ right[: len(s)][s > 1e-5].T, name, mask=tied)
 
     def _products(self) -> None:
         """Layers of which only what they do together is seen, whatever they read."""

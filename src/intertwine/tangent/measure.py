@@ -9,7 +9,7 @@ and `Direction` says where it lies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
@@ -26,13 +26,14 @@ from intertwine.errors import DataError, InputError, ModelError
 from intertwine.graph.example import Example
 from intertwine.ir.ledger import Ids
 from intertwine.progress import Progress
-from intertwine.symmetry import Symmetry, Translation, trace
+from intertwine.symmetry import Axis, Symmetry, Translation, trace
 from intertwine.tangent.coordinates import Coordinates, coordinates_of
 from intertwine.tangent.directions import Search
 from intertwine.tangent.generators import moving_only, tangents
 from intertwine.tangent.jacobian import Jacobian, draws
 from intertwine.tangent.jumps import Jumps
-from intertwine.tangent.kinds import Direction
+from intertwine.tangent.kinds import Direction, summed
+from intertwine.tangent.looked import Looked
 from intertwine.tangent.moving import proved
 from intertwine.tangent.pieces import on_pieces
 from intertwine.tangent.regions import Region, function_regions, regions
@@ -41,7 +42,8 @@ from intertwine.tangent.spaces import span
 
 DENSE = 20_000  # coordinates up to which the whole Jacobian is taken
 AGAIN = 12  # times as many inputs for what would be called missed: a unit may switch once in hundreds
-SAMPLE = 2_000  # coordinates of one axis that are looked at beyond that
+SAMPLE = 2_000  # coordinates of one axis that are looked at together beyond that
+LOOKS = 3  # random sets of channels of a larger axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +54,9 @@ class Dimension:
     deficit: parameters - orbit - rank, the directions that change nothing and that the group does not have;
     `directions` says where they lie. error: how far the orbit's tangents are from the null space. inputs:
     calls of the model; settled: more inputs would not raise the rank. scope: "" for all of theta, or the axis
-    whose channels were looked at (`channels` of them), all else held. translations: of the directions, those
-    that move constants and change nothing at any distance, as elements that `act` takes.
+    whose channels were looked at, all else held; looked: how many of them, and what that says of the others.
+    translations: of the directions, those that move constants and change nothing at any distance, as elements
+    that `act` takes. parts: the axes, or the looks at one of them.
     """
 
     parameters: int
@@ -67,7 +70,7 @@ class Dimension:
     settled: bool
     singular_values: np.ndarray
     scope: str = ""
-    channels: int = 0
+    looked: Looked | None = None
     parts: tuple[Dimension, ...] = field(default=())
     translations: tuple[Translation, ...] = field(default=(), repr=False)
 
@@ -110,8 +113,8 @@ class Dimension:
             "inputs": self.inputs,
             "settled": self.settled,
         }
-        if self.channels:
-            plain["channels"] = self.channels
+        if self.looked is not None:
+            plain |= self.looked.to_dict()
         return {**plain, "parts": [p.to_dict() for p in self.parts]} if self.parts else plain
 
     def __repr__(self) -> str:
@@ -141,6 +144,8 @@ def dimension(
     limit: int | None = None,
     at: str | None = None,
     dense: int = DENSE,
+    sample: int = SAMPLE,
+    looks: int = LOOKS,
     seed: int = 0,
     symmetry: Symmetry | None = None,
     progress: Progress | None = None,
@@ -149,7 +154,8 @@ def dimension(
 
     inputs: an example, as for `trace`; without `data` more are drawn like it. data: what to run on instead
     (anything that `Batches` reads), the first `limit` inputs of it. at: only channels of the axes that match
-    this pattern, all other weights held; models of more than `dense` numbers are looked at so anyway.
+    this pattern, all other weights held; models of more than `dense` numbers are looked at so anyway. Axes of
+    up to `sample` numbers whole, others in `looks` disjoint random sets of channels of so many numbers.
 
     >>> import torch
     >>> from torch import Tensor, nn
@@ -165,27 +171,24 @@ def dimension(
     if not theta.size and not theta.unread:
         raise InputError("the model has no weights", so="it has no dimension to speak of")
     columns = tangents(symmetry, theta)
-    given = _Given(symmetry, model, theta, columns, example, data, limit, seed, progress)
+    given = _Given(symmetry, model, theta, columns, example, data, limit, sample, looks, seed, progress)
     if at is None and theta.size <= dense:
         return given.measure(np.arange(theta.size))
     axes = symmetry.matching(at) if at is not None else [a for a in symmetry.axes if not a.group.is_trivial]
-    parts = tuple(given.of_axis(axis) for axis in axes)
-    parts = tuple(part for part in parts if part.parameters)
-    if len(parts) == 1:
-        return parts[0]
-    return _joined(parts, at or "each axis, all else held")
-
-
-def _joined(parts: tuple[Dimension, ...], scope: str) -> Dimension:
-    """Several axes, each on its own: the sums, and the worst gap."""
+    parts = tuple(part for axis in axes if (part := given.of_axis(axis)) is not None)
     if not parts:
         raise InputError("no axis to look at", do="`intertwine inspect` lists the axes")
+    return parts[0] if len(parts) == 1 else _joined(parts, at or "each axis, all else held")
+
+
+def _joined(parts: Sequence[Dimension], scope: str, looked: Looked | None = None) -> Dimension:
+    """Several measurements, each on its own: the sums, and the worst gap."""
     return Dimension(
         sum(p.parameters for p in parts), sum(p.statistics for p in parts), sum(p.orbit for p in parts),
         sum(p.rank for p in parts), min(p.gap for p in parts),
-        tuple(d for p in parts for d in p.directions), max(p.error for p in parts),
+        tuple(summed([d for p in parts for d in p.directions])), max(p.error for p in parts),
         max(p.inputs for p in parts), all(p.settled for p in parts), np.zeros(0), scope,
-        sum(p.channels for p in parts), parts,
+        looked, tuple(parts), tuple(t for p in parts for t in p.translations),
     )  # fmt: skip
 
 
@@ -200,22 +203,39 @@ class _Given:
     example: Example
     data: Any
     limit: int | None
+    sample: int
+    looks: int
     seed: int
     progress: Progress | None
 
-    def of_axis(self, axis: Any) -> Dimension:
-        """As many channels of one axis as fit, in all their members."""
+    def of_axis(self, axis: Axis) -> Dimension | None:
+        """One axis in all its members: random sets of channels, each as large as fits, with none in two."""
         channels = self.theta.channels(self.symmetry, axis)
-        order = np.random.default_rng(self.seed).permutation(len(channels))
-        chosen, count = list[Ids](), 0
-        for k in order:
-            if chosen and sum(map(len, chosen)) + len(channels[k]) > SAMPLE:
-                break
-            chosen, count = [*chosen, channels[k]], count + 1
-        places = np.unique(np.concatenate(chosen)) if chosen else np.zeros(0, np.int64)
-        return self.measure(places, axis.name, count)
+        sets = list(islice(self._sets(channels), self.looks))
+        parts = [
+            self.measure(places, axis.name, Looked(len(channels), (len(some),)))
+            for some in sets
+            if len(places := np.unique(np.concatenate([channels[k] for k in some])))
+        ]
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        return _joined(parts, axis.name, Looked(len(channels), tuple(map(len, sets))))
 
-    def measure(self, chosen: Ids, scope: str = "", channels: int = 0) -> Dimension:
+    def _sets(self, channels: Sequence[Ids]) -> Iterator[list[int]]:
+        order = np.random.default_rng(self.seed).permutation(len(channels)).tolist()
+        if len(channels) and len(np.unique(np.concatenate(channels))) <= self.sample:
+            yield order
+            return
+        chosen, size = list[int](), 0
+        for k in order:
+            if chosen and size + len(channels[k]) > self.sample:
+                yield chosen
+                chosen, size = [], 0
+            chosen, size = [*chosen, k], size + len(channels[k])
+        if chosen:
+            yield chosen
+
+    def measure(self, chosen: Ids, scope: str = "", looked: Looked | None = None) -> Dimension:
         """Rank, orbit and what is left, of the coordinates `chosen`."""
         whole = len(chosen) == self.theta.size
         jacobian = Jacobian(
@@ -242,7 +262,7 @@ class _Given:
         stored = self.theta.mask([self.theta.of(n) for n in self.theta.statistics])[chosen].sum()
         return Dimension(
             len(chosen) + sum(unread.values()), int(stored), mixed.shape[1], found.rank, found.gap,
-            directions, error, calls, settled, found.singular_values, scope, channels,
+            directions, error, calls, settled, found.singular_values, scope, looked,
             translations=proved(self.symmetry.traced, self.model, self.theta, search.moves, self._fresh()),
         )  # fmt: skip
 

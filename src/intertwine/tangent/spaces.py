@@ -15,6 +15,9 @@ from scipy import linalg
 SMALL = 1e-9  # of the largest: singular values above this are never taken for zero
 NOTHING = 1e-10  # of the longest: a column as short as this is zero up to rounding
 INSIDE = 1e-7  # a unit vector of a subspace lies in some coordinates if this is all it has outside
+MANY = 300  # columns from which only the small end of the singular values is looked for
+SPARE = 24  # columns more than the null space is known to have
+STEPS = 4
 EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -88,9 +91,58 @@ def null_space(rows: np.ndarray, most: int | None = None) -> tuple[Rank, np.ndar
     n = rows.shape[1]
     if not rows.size:
         return Rank(0, float("inf"), np.zeros(0)), np.eye(n)
-    _, s, right = svd(factor(rows), full=True)
+    tall, rows = len(rows) > n, factor(rows)
+    if tall and n >= MANY and (small := small_end(rows, n if most is None else most)) is not None:
+        s, right = small
+        found = find_rank(s, most)
+        return found, right[:, found.rank - n :] if found.rank < n else right[:, :0]
+    _, s, right = svd(rows, full=True)
     found = find_rank(np.r_[s, np.zeros(n - len(s))], most)
     return found, right[found.rank :].T
+
+
+def small_end(triangle: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """(singular values of R, in order; vectors of the last of them), without those in between, which are NaN.
+
+    X <- orthonormal basis of (R'R)^-1 X, from a random X of a few columns more than the null space has. A
+    start that misses a null vector has probability 0; one that has less than 1e-9 of it, below 1e-9 times
+    the number of columns (Edelman: the least singular value of a random square matrix), and every step
+    brings it up by (sigma_r / sigma_(r+1))^2. That X has all of the null space is seen in its other columns:
+    they are not null. None where it would be most of R^n, or R cannot be divided by.
+
+    >>> values, vectors = small_end(np.diag(np.r_[np.linspace(2, 1, 60), np.zeros(3)]), 60)
+    >>> find_rank(values).rank, bool(np.abs(vectors[:60, -3:]).max() < 1e-9)
+    (60, True)
+    """
+    n = len(triangle)
+    rng = np.random.default_rng(0)
+    largest = _largest(triangle, rng)
+    pivots = np.abs(np.diag(triangle))
+    least = EPSILON * largest
+    divisor = triangle + np.diag(np.where(pivots < least, least, 0.0))
+    for count in (n - most + SPARE, 4 * (n - most + SPARE), n // 3):
+        if 3 * count > n:
+            return None
+        basis = rng.standard_normal((n, count))
+        for _ in range(STEPS):
+            with np.errstate(over="ignore", invalid="ignore"):
+                once = linalg.solve_triangular(divisor, basis, trans="T", check_finite=False)
+                basis = linalg.solve_triangular(divisor, once / np.abs(once).max(), check_finite=False)
+            if not np.isfinite(basis).all():
+                return None
+            basis = linalg.qr(basis / np.linalg.norm(basis, axis=0), mode="economic")[0]
+        _, s, right = svd(triangle @ basis)
+        if s[0] > SMALL * largest:
+            return np.r_[largest, np.full(n - count - 1, np.nan), s], basis @ right.T
+    return None
+
+
+def _largest(matrix: np.ndarray, rng: np.random.Generator) -> float:
+    """The largest singular value, to some per cent, by power iteration."""
+    vector = rng.standard_normal(matrix.shape[1])
+    for _ in range(20):
+        vector = matrix.T @ (matrix @ (vector / np.linalg.norm(vector)))
+    return float(np.linalg.norm(vector) ** 0.5)
 
 
 def span(columns: np.ndarray, tolerance: float = INSIDE) -> np.ndarray:
