@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+from collections import OrderedDict
 from dataclasses import replace
 
 import pytest
@@ -301,6 +303,20 @@ def test_the_stitched_module_is_what_was_evaluated_and_trains_only_the_stitch(pa
     mean = (report.accuracy_a + report.accuracy_b) / 2
     assert 100 * (mean - accuracy) == pytest.approx(report["1", "full"].trained, abs=1e-9)
     assert [n for n, p in model.named_parameters() if p.requires_grad] == ["stitch.channels.weight"]
+
+
+def test_a_layer_whose_name_has_an_arrow_in_it_is_one_layer(pair):
+    """`A -> B` names two values in a report; of a module called so there is one."""
+    _, _, train, _ = pair
+    torch.manual_seed(0)
+    size = math.prod(train[0].shape[1:])
+    parts = {"in": nn.Flatten(), "up -> down": nn.Linear(size, 4), "act": nn.ReLU(), "out": nn.Linear(4, 3)}
+    net = nn.Sequential(OrderedDict(parts)).eval()
+    x = train[0][:40]
+    data = x, net(x).argmax(1)
+    found = stitch(net, net, data, data, at="up -> down", kinds=["full"], batch=40)
+    model = stitched_model(net, net, x[:2], found["up -> down", "full"])
+    assert torch.allclose(model(x), net(x), atol=1e-4)
 
 
 def _held(pair) -> tuple[Held, StitchMoments]:

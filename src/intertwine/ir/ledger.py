@@ -28,6 +28,7 @@ NONLINEAR = 1  # met an op that does not commute with GL(n) on this axis
 NONORTHOGONAL = 2  # ... nor with O(n)
 UNMERGEABLE = 4  # met an op that sees how many equal channels there are (a norm or a mean over the axis)
 ANY_NONLINEAR = NONLINEAR | NONORTHOGONAL
+WINDOW = "a window slides over it"  # of all reasons to freeze the one that says least
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,11 @@ class Ledger:
     def freeze(self, labels: Ids, reason: str) -> None:
         """These labels stay where they are."""
         self.freezes.append(Freeze(labels.reshape(-1), reason, self.site))
+
+    def said(self, freeze: Freeze) -> str:
+        """A reason and what it is due to; a site without a name has a reason that says all."""
+        site = self.sites[freeze.site]
+        return f"{freeze.reason} ({site})" if site else freeze.reason
 
     def mark(self, labels: Ids, flags: int, blocks: bool = True) -> None:
         """Remember what kind of op these labels met; so did the blocks they lie in, unless told otherwise."""

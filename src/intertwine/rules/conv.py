@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from intertwine.activations import intertwiner
+from intertwine.ir.ledger import WINDOW
 from intertwine.ir.value import Extent, Value, fixed
 from intertwine.rules import moments
 from intertwine.rules.registry import Context, rule
-
-PIXELS = "a window slides over it"
 
 
 def _channels(*args: Any, **kwargs: Any) -> dict[int, tuple[int, ...]]:
@@ -73,13 +72,13 @@ def _conv(ctx: Context, x: Value, weight: Value, bias: Value | None, groups: int
     unbatched = len(x.dims) == spatial + 1
     if unbatched:
         x = x.with_dims(((), *x.dims))
-    x = _without(ctx.fix(x, PIXELS, kernel), spatial)
+    x = _without(ctx.fix(x, WINDOW, kernel), spatial)
     if groups == 1:
-        bare = _without(ctx.fix(weight, PIXELS, kernel), spatial)
+        bare = _without(ctx.fix(weight, WINDOW, kernel), spatial)
         out = ctx.einsum("ni,io->no" if transposed else "ni,oi->no", x, bare)
     else:
         split = ctx.grouped_weight(weight, groups)
-        bare = _without(ctx.fix(split, PIXELS, range(3, 3 + spatial)), spatial)
+        bare = _without(ctx.fix(split, WINDOW, range(3, 3 + spatial)), spatial)
         x = ctx.reshape(x, (x.shape[0], groups, x.shape[1] // groups))
         out = ctx.einsum("ngi,gio->ngo" if transposed else "ngi,goi->ngo", x, bare)
         out = ctx.reshape(out, (out.shape[0], groups * out.shape[2]))
@@ -97,7 +96,7 @@ def _without(value: Value, spatial: int) -> Value:
 
 def _pool(ctx: Context, x: Value, spatial: int) -> Value:
     rank = len(x.dims)
-    x = _without(ctx.fix(x, PIXELS, range(rank - spatial, rank)), spatial)
+    x = _without(ctx.fix(x, WINDOW, range(rank - spatial, rank)), spatial)
     pixels = tuple((Extent(s),) if s != 1 else () for s in ctx.shape[len(ctx.shape) - spatial :])
     return x.with_dims((*x.dims, *pixels))
 
@@ -177,7 +176,7 @@ def _spatial(ctx: Context, x: Value) -> int:
 def im2col(ctx: Context, x: Value, kernel: Sequence[int], *args: object) -> Value:
     """unfold: (n, c, h, w) -> (n, c * window, places); linear in c."""
     rank = len(x.dims)
-    x = _without(ctx.fix(x, PIXELS, (rank - 2, rank - 1)), 2)
+    x = _without(ctx.fix(x, WINDOW, (rank - 2, rank - 1)), 2)
     window = int(np.prod(list(kernel)))
     inner = (Extent(window),) if window > 1 else ()
     return x.with_dims((*x.dims[:-1], x.dims[-1] + inner, (Extent(ctx.shape[-1]),)))
@@ -189,7 +188,7 @@ def col2im(ctx: Context, x: Value, size: Sequence[int], kernel: Sequence[int], *
     window = int(np.prod(list(kernel)))
     *batch, wide, places = x.shape
     k = len(batch)
-    x = ctx.fix(ctx.reshape(x, (*batch, wide // window, window, places)), PIXELS, (k + 1, k + 2))
+    x = ctx.fix(ctx.reshape(x, (*batch, wide // window, window, places)), WINDOW, (k + 1, k + 2))
     return x.with_dims((*x.dims[: k + 1], *fixed(tuple(ctx.shape[-2:])).dims))
 
 
@@ -197,7 +196,7 @@ def col2im(ctx: Context, x: Value, size: Sequence[int], kernel: Sequence[int], *
 def grid_sampler(ctx: Context, x: Value, grid: Value, *args: object) -> Value:
     """Pixels at places that a grid says: linear in every channel."""
     ctx.fix(grid, "places of pixels")
-    x = ctx.fix(x, PIXELS, [0, *range(2, len(x.dims))])
+    x = ctx.fix(x, WINDOW, [0, *range(2, len(x.dims))])
     return x.with_dims((*fixed(ctx.shape[:1]).dims, x.dims[1], *fixed(ctx.shape[2:]).dims))
 
 

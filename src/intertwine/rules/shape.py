@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from intertwine.ir.ledger import Ids
+from intertwine.ir.ledger import WINDOW, Ids
 from intertwine.ir.placing import separate
 from intertwine.ir.value import Extent, Value, constant, fixed
 from intertwine.rules import moments
@@ -280,7 +280,7 @@ def index_select(ctx: Context, x: Value, dim: int, chosen: Value) -> Value:
 def unfold(ctx: Context, x: Value, dim: int, size: int, step: int) -> Value:
     """Windows along one dimension, which is fixed."""
     dim %= len(x.dims)
-    x = ctx.fix(x, "a window slides over it", [dim])
+    x = ctx.fix(x, WINDOW, [dim])
     new = fixed((ctx.shape[dim], ctx.shape[-1])).dims
     return x.with_dims((*x.dims[:dim], new[0], *x.dims[dim + 1 :], new[1]))
 

@@ -44,7 +44,8 @@ class Stitching:
 
     start: closed form, B's batch norms as they were. reset: closed form, batch norms measured again.
     trained: after training, or the start where no training was needed. sparsity: eq. D.1 of the final map.
-    alpha: that of the training, chosen or given; None where nothing was trained with it. epochs: of training.
+    cuts: the values of A and B that are joined. alpha: that of the training, chosen or given; None where
+    nothing was trained with it. epochs: of training.
     """
 
     layer: str
@@ -59,6 +60,7 @@ class Stitching:
     sparsity: float
     matrix: Tensor = field(repr=False)
     statistics: dict[str, Tensor] = field(repr=False)
+    cuts: tuple[str, str] = field(repr=False)
     alpha: float | None = None
     epochs: int = 0
 
@@ -96,7 +98,7 @@ class StitchReport(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, without the maps."""
-        hidden = ("matrix", "statistics")
+        hidden = ("matrix", "statistics", "cuts")
         rows = [{k: v for k, v in vars(s).items() if k not in hidden} for s in self.stitchings]
         mine = {k: v for k, v in vars(self).items() if k != "stitchings"}
         return {**mine, "stitchings": rows}
@@ -229,6 +231,7 @@ def _one(
             statistics = _statistics(suffix)
     return Stitching(
         layer=junction.name,
+        cuts=(junction.a.name, junction.b.name),
         kind=str(kind),
         inside=junction.inside,
         group=junction.group.name,
@@ -285,8 +288,7 @@ def stitched_model(
 ) -> Stitched:
     """The stitched network of a report's entry, or of a layer and a matrix, to keep and to train."""
     if stitching is not None:
-        names = stitching.layer.split(" -> ")
-        at, at_b, matrix = names[0], names[-1], stitching.matrix
+        (at, at_b), matrix = stitching.cuts, stitching.matrix
     if at is None or matrix is None:
         raise DataError("neither a stitching nor a layer with a matrix is given")
     sides = [make_surgeon(model, example, name) for model, name in ((a, "A"), (b, "B"))]

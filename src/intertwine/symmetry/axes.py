@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from intertwine.ir.groups import Group
-from intertwine.ir.ledger import UNMERGEABLE, Ids
+from intertwine.ir.ledger import UNMERGEABLE, WINDOW, Ids
 from intertwine.symmetry.colours import mix
 from intertwine.symmetry.structure import Structure
-
-WINDOW = "a window slides over it"
 
 
 @dataclass(frozen=True)
@@ -145,9 +143,7 @@ def _reasons(structure: Structure) -> tuple[list[str], Ids]:
     texts: dict[str, int] = {WINDOW: 0}
     reason = np.full(structure.classes.count, -1, np.int64)
     for freeze in ledger.freezes:
-        text = freeze.reason
-        if text != WINDOW and not text.startswith("no rule"):
-            text = f"{text} ({ledger.sites[freeze.site]})"
+        text = WINDOW if freeze.reason == WINDOW else ledger.said(freeze)
         cls = of[freeze.labels]
         # The first real reason counts; that a window slides over it comes last.
         reason[cls[reason[cls] <= 0]] = texts.setdefault(text, len(texts))

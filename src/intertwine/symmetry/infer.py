@@ -184,6 +184,7 @@ def _applied(ctx: GraphContext, node: fx.Node, given: Mapping[fx.Node, Any]) -> 
         return _used_parts(ctx, node, made, before)
     if any(isinstance(v, Value) and v.factors for v in leaves):
         ctx.result.unknown.setdefault(str(node.target), where(node))
+    ctx.ledger.at("")  # the reason says where
     # What no symmetry touches comes out untouched, whatever the op.
     return _stop(ctx, node, f"no rule for {node.target} at {where(node)}", leaves, shapes)
 

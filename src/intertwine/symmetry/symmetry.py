@@ -223,7 +223,7 @@ class Symmetry:
         lines += [f"  tied by {ledger.sites[site]}" for site in sites]
         for freeze in ledger.freezes:
             if chosen[of[freeze.labels]].any():
-                lines.append(f"  frozen: {freeze.reason} ({ledger.sites[freeze.site]})")
+                lines.append(f"  frozen: {ledger.said(freeze)}")
         return "\n".join(lines)
 
     def to_spec(self, format: str, model: nn.Module | None = None) -> Spec:
