@@ -193,7 +193,7 @@ def _deepened(
     """The model with the blocks of the deepest one, and the names of tensors that say nothing in it."""
     out, given = copy.deepcopy(deepest).eval(), named_tensors(model)
     new, zero = named_tensors(out), _last_of_branches(traced)
-    free = []
+    free = list[str]()
     for name, tensor in new.items():
         source: str | None = name
         for path, found in places.items():
@@ -216,12 +216,12 @@ def _deepened(
 
 def _last_of_branches(traced: Traced) -> set[str]:
     """What must be zero for a branch to add nothing: the weights of layers that go into a sum."""
-    found = set()
+    found = set[str]()
     for node in traced.graph.nodes:
         layer = find_layer(node, traced.weights) if node.op == "call_function" else None
         if layer is None:
             continue
-        names = [layer.weight, layer.bias]
+        names: list[Any] = [layer.weight, layer.bias]
         at: fx.Node | None = node
         while at is not None and not facts(at).adds:
             if at is not node and find_layer(at, traced.weights) is not None:

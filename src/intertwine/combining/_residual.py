@@ -104,7 +104,7 @@ def refine(
 
         for node in nodes:
             mine = program.mine[node]
-            values[node] = mine.target(*fx.node.map_arg(mine.args, at), **fx.node.map_arg(mine.kwargs, at))  # type: ignore[operator]
+            values[node] = mine.target(*fx.node.map_arg(mine.args, at), **fx.node.map_arg(mine.kwargs, at))
         return last.columns(values[nodes[-1]])
 
     fit, left_out = list[Aim](), list[Aim]()
@@ -139,8 +139,9 @@ def _moving(run: Lockstep, own: int, layer: SolvableLayer) -> list[fx.Node]:
         shift = norm.args[2]
     else:
         shift = layer.bias
-    known = isinstance(shift, fx.Node) and run.weight(shift, own) is not None
-    return [layer.weight, shift] if known else [layer.weight]  # type: ignore[list-item]
+    if isinstance(shift, fx.Node) and run.weight(shift, own) is not None:
+        return [layer.weight, shift]
+    return [layer.weight]
 
 
 def _measure(run: Lockstep, own: int, norm: fx.Node) -> None:
