@@ -25,6 +25,7 @@ from intertwine.comparing import (
     similarity,
 )
 from intertwine.comparing.function import jensen_shannon, rank_correlation
+from intertwine.comparing.measures import find_measure
 from intertwine.errors import DataError, InputError, NotFound
 from repeats import examples
 
@@ -213,6 +214,26 @@ def test_a_dead_layer_is_a_note_not_a_silent_nan(images):
         assert np.isnan(result.values[measure][row]).all()
         assert any(note.startswith(f"{measure}, relu with") and "constant" in note for note in result.notes)
     assert result.to_dict()["measures"]["cka"]["values"][row][0] is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_means_that_are_nothing_but_rounding_are_no_features(dtype):
+    """A value minus its own mean over pixels pools to zeros, not to noise."""
+    x = torch.randn(40, 3, 2, 2, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    x -= x.mean((2, 3), keepdim=True)
+    assert float(x.mean((2, 3)).abs().max()) > 0
+    y = x.roll(1, 1) * 2
+
+    def streamed(a, b):
+        moments = StreamedMoments(pixels="pool")
+        moments.update({"a": a}, {"a": b})
+        return find_measure("cca").of_moments(moments.pair("a", "a"))
+
+    for alike in (streamed, lambda a, b: similarity(a, b, "cca", pixels="pool")):
+        with pytest.raises(DataError, match="constant"):
+            alike(x, y)
+        shift = torch.randn(40, 3, 1, 1, dtype=dtype, generator=torch.Generator().manual_seed(1))
+        assert alike(x + 1e-3 * shift, y + 2e-3 * shift.roll(1, 1)) == pytest.approx(1, abs=1e-3)
 
 
 def test_auto_takes_the_measure_of_the_group(images):

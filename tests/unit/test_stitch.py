@@ -25,6 +25,7 @@ from intertwine.stitching.junctions import find_junctions
 from intertwine.stitching.maps import BirkhoffMap, SoftSortMap, place, resize, sinkhorn
 from intertwine.stitching.start import (
     StitchMoments,
+    assign,
     closed_form,
     lasso,
     least_squares,
@@ -303,6 +304,26 @@ def test_the_stitched_module_is_what_was_evaluated_and_trains_only_the_stitch(pa
     mean = (report.accuracy_a + report.accuracy_b) / 2
     assert 100 * (mean - accuracy) == pytest.approx(report["1", "full"].trained, abs=1e-9)
     assert [n for n, p in model.named_parameters() if p.requires_grad] == ["stitch.channels.weight"]
+
+
+@pytest.mark.parametrize("sign", [0, 1])
+def test_channels_that_are_affine_images_of_each_other_are_told_apart(sign):
+    """Their correlation is 1 with one another, and yet only one P D is exact; without one nothing changes."""
+    torch.manual_seed(1)
+    t = torch.randn(50, 1, dtype=torch.float64)
+    x = torch.cat([t + 3, 2 * t - 1, t * 0.1 + 5, torch.randn(50, 1).double()], 1)
+    order, scales = torch.tensor([2, 0, 3, 1]), torch.tensor([0.5, 2.0, 3.0, 0.7]).double()
+    scales[1] *= -1 if sign else 1
+    group = Group(permutation=True, positive=1, sign=sign)
+    moments = StitchMoments(4, 4)
+    moments.add(x, x[:, order] * scales)
+    matrix = closed_form(parse_kind("group"), moments, group)
+    assert torch.equal(matrix.abs().argmax(1), order)
+    assert torch.allclose(x @ matrix.T, x[:, order] * scales)
+    noisy = StitchMoments(4, 4)
+    noisy.add(x, x[:, order] * scales + torch.randn(50, 4))
+    by_correlation = assign(noisy.correlation().abs() if sign else noisy.correlation())
+    assert torch.equal(closed_form(parse_kind("group"), noisy, group).abs().argmax(1), by_correlation)
 
 
 def test_a_layer_whose_name_has_an_arrow_in_it_is_one_layer(pair):

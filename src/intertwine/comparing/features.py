@@ -23,6 +23,7 @@ Array = Tensor | np.ndarray
 Pixels = Literal["samples", "flatten", "pool"]
 PIXELS: tuple[Pixels, ...] = ("samples", "flatten", "pool")
 FEWEST_INPUTS = 4  # HSIC_1 divides by n (n - 3)
+_ROUNDING = 16  # units of the last place that a mean may be off
 
 
 def as_features(x: Array, name: str = "x") -> Tensor:
@@ -114,7 +115,7 @@ def resize(x: Tensor, size: tuple[int, ...]) -> Tensor:
     if spatial == size:
         return x.reshape(x.shape[0], x.shape[1], math.prod(size))
     if size == ():
-        return x.flatten(2).mean(2, keepdim=True)
+        return _pooled(x.flatten(2))[:, :, None]
     if all(have % want == 0 for have, want in zip(spatial, size, strict=True)) and len(size) == 2:
         window = (
             spatial[0] // size[0],
@@ -129,6 +130,17 @@ def resize(x: Tensor, size: tuple[int, ...]) -> Tensor:
     return pools[len(size)](x, size).flatten(2)
 
 
+def _pooled(flat: Tensor) -> Tensor:
+    """Means over pixels, N x C x P -> N x C. One that is only rounding of what its channel holds is 0: where
+    the pixels of every input sum to nothing (a value minus its own mean), there is nothing to compare."""
+    mean = flat.mean(2)
+    if not mean.numel():
+        return mean
+    size = torch.linalg.vector_norm(flat, 1, 2).amax(0) / flat.shape[2]
+    unit = min(torch.finfo(dtype).eps for dtype in (mean.dtype, torch.float32))  # halves are rounded before
+    return mean.masked_fill(mean.abs() < _ROUNDING * unit * size, 0.0)
+
+
 def rows(x: Tensor, pixels: Pixels) -> Tensor:
     """N x C x (pixels) as a matrix whose rows are what the measure calls samples.
 
@@ -140,5 +152,5 @@ def rows(x: Tensor, pixels: Pixels) -> Tensor:
     if pixels == "flatten":
         return flat.flatten(1)
     if pixels == "pool":
-        return flat.mean(2)
+        return _pooled(flat)
     return flat.transpose(1, 2).reshape(-1, flat.shape[1])

@@ -171,7 +171,7 @@ class StreamedMoments:
                 f"shape changed from {self._shapes[layer]} to {shape} between batches", where=layer[1]
             )
         if layer not in self._origins:
-            mean = value.flatten(2).mean(2).double().mean(0) if value.ndim > 2 else value.double().mean(0)
+            mean = resize(value, ())[:, :, 0].double().mean(0)
             self._origins[layer] = torch.nan_to_num(
                 mean, 0.0, 0.0, 0.0
             )  # what is not finite is reported by _stack

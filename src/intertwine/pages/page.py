@@ -122,9 +122,9 @@ class Page:
     ) -> None:
         """Column names and rows; or a table of a result, or a list of dicts, alone."""
         if isinstance(columns, Table):
-            given = columns
-            columns, rows = given.columns, given.rows
-        self._add(_table(columns, rows, caption))
+            self._add(_table(columns.columns, columns.rows, caption))
+        else:
+            self._add(_table(columns, rows, caption))
 
     @checked
     def figure(self, figure: Any, caption: str = "") -> None:

@@ -64,6 +64,11 @@ class StitchMoments:
         alive = (var_y > floor_y)[:, None] & (var_x > floor_x)[None, :]
         return torch.where(alive, covariance / torch.where(alive, scale, 1), 0)
 
+    def cosine(self) -> Tensor:
+        """Normalised products, channels of B x channels of A; zero where a channel is zero."""
+        scale = (self.y2[:, None] * self.xx.diagonal()[None, :]).sqrt()
+        return torch.where(scale > 0, self.yx / torch.where(scale > 0, scale, 1), 0)
+
 
 def closed_form(kind: Kind, moments: StitchMoments, group: Group) -> Tensor:
     """The matrix (channels of B x channels of A, float64) that a kind of stitch starts from."""
@@ -105,10 +110,19 @@ def procrustes(moments: StitchMoments) -> Tensor:
 
 
 def monomial(moments: StitchMoments, group: Group) -> Tensor:
-    """P D: assignment on the normalised cross-covariance (its size where signs are free), then scales."""
-    score = moments.correlation()
+    """P D: assignment on the normalised cross-covariance (its size where signs are free), then scales. Where
+    channels are affine images of each other the covariance ties, and the cosine says which P D is exact."""
     if not group.positive:  # no scale makes up for a difference of size: min |Y - P D X| itself
-        score = moments.yx
+        return _scaled(moments, group, moments.yx)
+    found = _scaled(moments, group, moments.correlation())
+    if group.permutation and not _is_exact(moments, found):
+        other = _scaled(moments, group, moments.cosine())
+        return other if _is_exact(moments, other) else found
+    return found
+
+
+def _scaled(moments: StitchMoments, group: Group, score: Tensor) -> Tensor:
+    """The best permutation by the score, and for each of its pairs the scale of least squares."""
     order = torch.arange(len(score))
     if group.permutation:
         order = assign(score.abs() if group.sign else score)
@@ -118,6 +132,13 @@ def monomial(moments: StitchMoments, group: Group) -> Tensor:
     matrix = torch.zeros(len(order), len(order), dtype=torch.float64)
     matrix[rows, order] = into_group(scales, group)
     return matrix
+
+
+def _is_exact(moments: StitchMoments, matrix: Tensor) -> bool:
+    """Whether Y = P D X up to 1e-6 of every channel, from |y - d x|^2 = |y|^2 - 2 d x y + d^2 |x|^2."""
+    crossed = (matrix * moments.yx).sum(1)
+    rest = moments.y2 - 2 * crossed + matrix.square() @ moments.xx.diagonal()
+    return bool((rest <= 1e-12 * moments.y2).all())
 
 
 def into_group(scales: Tensor, group: Group) -> Tensor:
