@@ -46,6 +46,5 @@ def _told(family: Family, weights: Weights) -> list[Tensor]:
 
 def _spectrum(weight: Tensor) -> Tensor:
     """Singular values of a weight as a matrix; of a vector its length."""
-    if weight.dim() < 2:
-        return weight.reshape(-1).norm()[None]
-    return torch.linalg.svdvals(weight.flatten(1))
+    told: Tensor = torch.linalg.svdvals(weight.flatten(1)) if weight.dim() > 1 else weight.norm()[None]
+    return told

@@ -93,7 +93,7 @@ class Exchanged:
         return name in self.tensors or name in self.slots
 
 
-class Reading:
+class Expressions:
     """The numbers of all values of one graph. sizes: along dimensions of these sizes, slices that are taken
     out are told from each other; base: the same graph with every weight in its place."""
 
@@ -103,7 +103,7 @@ class Reading:
         terms: Terms,
         sizes: frozenset[int],
         exchanged: Exchanged | None = None,
-        base: Reading | None = None,
+        base: Expressions | None = None,
     ) -> None:
         self.traced, self.terms, self.sizes = traced, terms, sizes
         self.exchanged, self.base = exchanged or Exchanged(), base
@@ -212,10 +212,12 @@ class Reading:
 
     def certain(self, node: fx.Node, dim: int) -> Slices:
         """The slices of a value, each of which may be no more than a place in it."""
+        return self.slices(node, dim, rows=True) or self.places(node, dim)
+
+    def places(self, node: fx.Node, dim: int) -> Slices:
+        """The slices of a value of which no more is known than where they are."""
         dim %= len(shape(node))
-        found = self.slices(node, dim, rows=True)
-        number = self.number[node]
-        return found or tuple(self.terms.slice(number, dim, p) for p in range(shape(node)[dim]))
+        return tuple(self.terms.slice(self.number[node], dim, p) for p in range(shape(node)[dim]))
 
     def _find_slices(self, node: fx.Node, dim: int, rows: bool) -> Slices | None:
         if node.op == "placeholder":

@@ -17,11 +17,11 @@ from torch.utils._pytree import tree_map
 from intertwine.rules.tails import op_of
 
 if TYPE_CHECKING:
-    from intertwine.rules.expressions import Reading
+    from intertwine.rules.expressions import Expressions
 
 Slices = tuple[int, ...]  # a number for each slice along a dimension
-Whole = Callable[["Reading", fx.Node], int | None]
-Sliced = Callable[["Reading", fx.Node, int, bool], Slices | None]
+Whole = Callable[["Expressions", fx.Node], int | None]
+Sliced = Callable[["Expressions", fx.Node, int, bool], Slices | None]
 F = TypeVar("F", bound=Callable[..., Any])
 
 WHOLE: dict[str, Whole] = {}
@@ -57,27 +57,27 @@ def law(table: dict[str, F], *ops: str) -> Callable[[F], F]:
 
 
 @law(SLICED, "cat.default", "concat.default", "concatenate.default")
-def _cat(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None:
+def _cat(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
     pieces, along = _args(node)[0], _dim(node, 1, 0)
     if dim != along or not all(len(shape(piece)) == len(shape(node)) for piece in pieces):
         return None
-    return tuple(s for piece in pieces for s in r.certain(piece, dim))
+    return tuple(s for piece in pieces for s in r.slices(piece, dim) or r.places(piece, dim))
 
 
 @law(SLICED, "stack.default")
-def _stack(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None:
+def _stack(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
     if dim != _dim(node, 1, 0):
         return None
     return tuple(r.number[piece] for piece in _args(node)[0])
 
 
-def _taken(r: Reading, node: Any, dim: int) -> Slices | None:
+def _taken(r: Expressions, node: Any, dim: int) -> Slices | None:
     """The slices of what a slice is taken out of."""
     return r.slices(node, dim, rows=shape(node)[dim] in r.sizes)
 
 
 @law(WHOLE, "select.int")
-def _select(r: Reading, node: fx.Node) -> int | None:
+def _select(r: Expressions, node: fx.Node) -> int | None:
     x, index = _args(node)[0], _args(node)[2]
     if r.named(x) is not None:
         return r.moved_names(node)
@@ -88,20 +88,20 @@ def _select(r: Reading, node: fx.Node) -> int | None:
 
 
 @law(WHOLE, "slice.Tensor")
-def _slice(r: Reading, node: fx.Node) -> int | None:
+def _slice(r: Expressions, node: fx.Node) -> int | None:
     if r.named(_args(node)[0]) is not None:
         return r.moved_names(node)
     return _beside(r, node, _dim(node, 1, 0))
 
 
-def _beside(r: Reading, node: fx.Node, dim: int) -> int | None:
+def _beside(r: Expressions, node: fx.Node, dim: int) -> int | None:
     """What is put together of slices."""
     found = SLICED[op_of(node)](r, node, dim, False)
     return None if found is None else r.terms.of(("beside", dim, len(shape(node)), found), found)
 
 
 @law(SLICED, "slice.Tensor")
-def _slice_slices(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None:
+def _slice_slices(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
     if dim != _dim(node, 1, 0):
         return None
     x, bounds = _args(node)[0], [*_args(node)[2:], *(None,) * 3][:3]
@@ -112,7 +112,7 @@ def _slice_slices(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | N
 
 
 @law(WHOLE, GETITEM)
-def _getitem(r: Reading, node: fx.Node) -> int | None:
+def _getitem(r: Expressions, node: fx.Node) -> int | None:
     source, k = _args(node)
     if not isinstance(source, fx.Node) or not isinstance(k, int):
         return None
@@ -130,7 +130,7 @@ def _getitem(r: Reading, node: fx.Node) -> int | None:
 
 
 @law(SLICED, GETITEM)
-def _getitem_slices(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None:
+def _getitem_slices(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
     source, k = _args(node)
     if not isinstance(source, fx.Node) or not isinstance(k, int):
         return None
@@ -148,7 +148,7 @@ def _getitem_slices(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices |
 
 
 @law(WHOLE, *REDUCTIONS)
-def _reduced(r: Reading, node: fx.Node) -> int | None:
+def _reduced(r: Expressions, node: fx.Node) -> int | None:
     x = _args(node)[0]
     dims = _dims(node)
     for d in dims:
@@ -164,7 +164,7 @@ def _reduced(r: Reading, node: fx.Node) -> int | None:
 
 
 @law(WHOLE, *PRODUCTS)
-def _matmul(r: Reading, node: fx.Node) -> int | None:
+def _matmul(r: Expressions, node: fx.Node) -> int | None:
     a, b = _args(node)
     if len(shape(a)) < 2 or len(shape(b)) < 2 or not (r.slices(a, -1) or r.slices(b, -2)):
         return None
@@ -174,7 +174,7 @@ def _matmul(r: Reading, node: fx.Node) -> int | None:
 
 
 @law(WHOLE, "einsum.default")
-def _einsum(r: Reading, node: fx.Node) -> int | None:
+def _einsum(r: Expressions, node: fx.Node) -> int | None:
     spec, operands = str(_args(node)[0]).replace(" ", ""), _args(node)[1]
     left, arrow, out = spec.partition("->")
     terms = left.split(",")
@@ -193,7 +193,7 @@ def _einsum(r: Reading, node: fx.Node) -> int | None:
 
 
 @law(WHOLE, "linear.default")
-def _linear(r: Reading, node: fx.Node) -> int | None:
+def _linear(r: Expressions, node: fx.Node) -> int | None:
     x, weight, bias = _three(node)
     if r.slices(x, -1) is None:
         return None
@@ -203,7 +203,7 @@ def _linear(r: Reading, node: fx.Node) -> int | None:
 
 
 @law(SLICED, "linear.default")
-def _linear_rows(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None:
+def _linear_rows(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
     if dim != len(shape(node)) - 1:
         return None
     x, weight, bias = _three(node)
@@ -227,7 +227,7 @@ def _linear_rows(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | No
 
 
 @law(WHOLE, *CONVOLUTIONS)
-def _convolution(r: Reading, node: fx.Node) -> int | None:
+def _convolution(r: Expressions, node: fx.Node) -> int | None:
     x, weight, bias = _three(node)
     if _groups(node) != 1 or len(shape(x)) != len(shape(weight)) or r.slices(x, 1) is None:
         return None
@@ -239,7 +239,7 @@ def _convolution(r: Reading, node: fx.Node) -> int | None:
 
 
 @law(SLICED, *CONVOLUTIONS)
-def _convolution_rows(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None:
+def _convolution_rows(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
     x, weight, bias = _three(node)
     if dim != 1 or _groups(node) != 1 or len(shape(x)) != len(shape(weight)) or r.slices(x, 1):
         return None
@@ -253,7 +253,7 @@ def _convolution_rows(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices
 
 
 @law(WHOLE, "index_add.default")
-def _added_at(r: Reading, node: fx.Node) -> int | None:
+def _added_at(r: Expressions, node: fx.Node) -> int | None:
     if len(_args(node)) != 4 or node.kwargs:
         return None
     base, dim, index, rows = _args(node)
@@ -262,7 +262,7 @@ def _added_at(r: Reading, node: fx.Node) -> int | None:
 
 
 @law(WHOLE, "index_put.default")
-def _put_at(r: Reading, node: fx.Node) -> int | None:
+def _put_at(r: Expressions, node: fx.Node) -> int | None:
     if len(_args(node)) != 4 or _args(node)[3] is not True or not isinstance(_args(node)[2], fx.Node):
         return None
     given, parts = encoded(_args(node)[1], r.number), [r.number[n] for n in node.all_input_nodes[1:]]
@@ -274,7 +274,7 @@ def _put_at(r: Reading, node: fx.Node) -> int | None:
 
 
 @law(SLICED, *SOFTMAX)
-def _softmax(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None:
+def _softmax(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
     if dim != _dim(node, 1, -1):
         return None
     found = r.slices(_args(node)[0], dim, rows)
@@ -285,7 +285,7 @@ def _softmax(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None:
 
 
 @law(SLICED, *ROW_NORMS)
-def _row_norm(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None:
+def _row_norm(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
     x, normalized, rank = _args(node)[0], _args(node)[1], len(shape(node))
     if dim < rank - len(normalized):
         return None
@@ -300,7 +300,7 @@ def _row_norm(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None:
 
 
 @law(SLICED, BATCH_NORMS[0])
-def _batch_norm(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None:
+def _batch_norm(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
     found = r.slices(_args(node)[0], 1, rows) if dim == 1 else None
     if found is None:
         return None
@@ -314,7 +314,7 @@ def _batch_norm(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | Non
 
 
 @law(WHOLE, "topk.default")
-def _topk(r: Reading, node: fx.Node) -> int | None:
+def _topk(r: Expressions, node: fx.Node) -> int | None:
     x, dim = _args(node)[0], _dim(node, 2, -1, _args(node)[0])
     # In no order ("sorted=False"), what comes first is not determined; the smallest are rare.
     flags = [*_args(node)[3:], *node.kwargs.values()]
@@ -328,7 +328,7 @@ def _topk(r: Reading, node: fx.Node) -> int | None:
 
 
 @law(WHOLE, "eq.Scalar", "ne.Scalar")
-def _is_place(r: Reading, node: fx.Node) -> int | None:
+def _is_place(r: Expressions, node: fx.Node) -> int | None:
     named, place = r.named(_args(node)[0]), _args(node)[1]
     if named is None or not isinstance(place, int) or not 0 <= place < len(named[1]):
         return None
@@ -337,7 +337,7 @@ def _is_place(r: Reading, node: fx.Node) -> int | None:
 
 
 @law(SLICED, "eq.Tensor", "ne.Tensor")
-def _is_each_place(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None:
+def _is_each_place(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
     """places[..., None] == arange(n)."""
     places, numbers = _args(node)
     named = r.named(places)
@@ -351,7 +351,7 @@ def _is_each_place(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | 
 
 
 @law(SLICED, "one_hot.default")
-def _one_hot(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None:
+def _one_hot(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
     named = r.named(_args(node)[0])
     if named is None or dim != len(shape(node)) - 1 or shape(node)[-1] != len(named[1]):
         return None
@@ -359,7 +359,7 @@ def _one_hot(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None:
 
 
 @law(SLICED, "scatter.src", "scatter.value", "scatter_add.default")
-def _scattered(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None:
+def _scattered(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
     base, index, source = _args(node)[0], _args(node)[2], _args(node)[3]
     named = r.named(index)
     if named is None or dim != _dim(node, 1, 0) or shape(node)[dim] != len(named[1]) or node.kwargs:
@@ -375,7 +375,7 @@ def _scattered(r: Reading, node: fx.Node, dim: int, rows: bool) -> Slices | None
 
 
 @law(WHOLE, "gather.default")
-def _gathered(r: Reading, node: fx.Node) -> int | None:
+def _gathered(r: Expressions, node: fx.Node) -> int | None:
     x, dim, index = _args(node)[0], _dim(node, 1, 0), _args(node)[2]
     named = r.named(index)
     if named is None or node.kwargs or shape(x)[dim] != len(named[1]):

@@ -19,7 +19,7 @@ class NotCarried(Exception):
     """What one member has, another one does not."""
 
 
-class Carried:
+class Conjugation:
     """Where an exchange takes what lies on positions. Raises `NotCarried` where the structure is not kept."""
 
     def __init__(self, structure: Structure, exchanges: Exchanges, exchange: Ids) -> None:
@@ -137,7 +137,7 @@ def _is_kept(structure: Structure, family: Family) -> bool:
         for k in range(1, family.size):
             order = alone.identity()
             order[[0, k]] = [k, 0]
-            Carried(structure, alone, order)
+            Conjugation(structure, alone, order)
     except NotCarried:
         return False
     return True

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from intertwine.graph.export import Traced
 from intertwine.ir.ledger import Ids
-from intertwine.rules.expressions import Reading, Spot, Terms
+from intertwine.rules.expressions import Expressions, Spot, Terms
 from intertwine.rules.laws import ADDED_AT
 from intertwine.rules.registry import facts
 from intertwine.rules.tails import op_of
@@ -152,7 +152,7 @@ class _Checked:
 
     def __init__(self, traced: Traced, sizes: frozenset[int]) -> None:
         self.traced, self.sizes, self.terms = traced, sizes, Terms()
-        self.base = Reading(traced, self.terms, sizes)
+        self.base = Expressions(traced, self.terms, sizes)
         self._own = len(self.terms.parts)  # those that follow are of weights that have changed places
 
     def families(self, candidate: Family) -> Iterator[Family]:
@@ -178,7 +178,7 @@ class _Checked:
     def _exchanges(self, pair: Family) -> bool:
         """Whether the outputs stay when two members change places."""
         exchanged = pair.exchanged([1, 0])
-        after = Reading(self.traced, self.terms, self.sizes, exchanged, self.base)
+        after = Expressions(self.traced, self.terms, self.sizes, exchanged, self.base)
         before = dict(enumerate(self.base.outputs))
         written = {name: k for k, name in self.traced.written.items()}
         for k, number in enumerate(after.outputs):

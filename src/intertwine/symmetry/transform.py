@@ -27,7 +27,7 @@ from intertwine.reading import parsing, read_safetensors
 from intertwine.rules.expressions import Exchanged
 from intertwine.symmetry.check import FactChecker
 from intertwine.symmetry.colours import mix
-from intertwine.symmetry.conjugate import Carried
+from intertwine.symmetry.conjugate import Conjugation
 from intertwine.symmetry.positions import in_front, put_back, taken
 from intertwine.symmetry.structure import Structure
 
@@ -232,7 +232,7 @@ def conjugate(element: Element, exchange: Ids) -> Element:
     structure = element.structure
     if (exchange == np.arange(len(exchange))).all():
         return element
-    to = Carried(structure, structure.exchanges, exchange)
+    to = Conjugation(structure, structure.exchanges, exchange)
     relabel = np.arange(structure.classes.count)
     relabel[to.classes] = to.classes[element.relabel]
     carry(structure, relabel, np.unique(structure.coordinate_class))
