@@ -211,6 +211,13 @@ LOOKUPS = """
     torch.einsum('...ii->...i', torch.einsum('...i,...j->...ij', {a}, {b}))
     torch.einsum('...ii->...', torch.einsum('...i,...j->...ij', {a}, {b})).unsqueeze(-1)
     {a} * torch.trace(<nn.Parameter(torch.empty(3, 3))>)
+    {a} * torch.linalg.det(<nn.Parameter(torch.empty(3, 3))>)
+    {a} + torch.logdet({a}.mT @ {a} + torch.eye({a}.shape[-1], dtype={a}.dtype))[..., None, None]
+    {a} @ torch.linalg.inv({a}.mT @ {a} + 0.1 * torch.eye({a}.shape[-1]).to({a}))
+    torch.linalg.inv({a} @ {a}.mT + torch.eye({a}.shape[-2]).to({a})) @ {b}
+    {a} @ (<nn.Parameter(torch.empty({a}.shape[-1], {a}.shape[-1]))> + torch.eye({a}.shape[-1], dtype={a}.dtype))
+    {f}({a}) @ torch.linalg.inv({b}.mT @ {b} + torch.eye({b}.shape[-1], dtype={b}.dtype))
+    {a} @ (torch.eye({a}.shape[-1], dtype={a}.dtype) - {b}.mT @ {b})
     torch.complex({a}, {b}).abs()
     torch.view_as_real(torch.fft.fft({a}, dim={d})).sum(-1)
     (lambda s: torch.einsum('...i,...kio->...o', {a}, <nn.Parameter(torch.empty(3, {a}.shape[-1], {w}))>[s.topk(2, -1).indices]))(<nn.Linear({a}.shape[-1], 3, bias=False)>({a}))

@@ -30,7 +30,8 @@ KNOWN_MISSING: dict[tuple[str, ...], str] = {
         std.correction std.dim var.correction var.dim
     """,
     ("sign",): """
-        amin.default div.Scalar_mode fmod.Scalar linalg_vector_norm.default norm.ScalarOpt_dim
+        amin.default div.Scalar_mode fmod.Scalar linalg_norm.default linalg_vector_norm.default
+        norm.ScalarOpt_dim
     """,
 }
 

@@ -60,6 +60,14 @@ def layer(*args: int) -> Callable[[], nn.Module]:
     return lambda: nn.Linear(*args)
 
 
+def one(n: int) -> Tensor:
+    return torch.eye(n, dtype=torch.float64)
+
+
+def whitened(h: Tensor) -> Tensor:
+    return h @ torch.linalg.inv(h.mT @ h + 0.1 * one(4))
+
+
 def heads(mix: Callable[[Any, Tensor, Tensor, Tensor], Tensor], **parts: Any) -> Any:
     """Two heads of three channels; mix says what queries, keys and values become."""
 
@@ -330,6 +338,29 @@ CASES = {
         net(lambda m, x: m.last(torch.fft.fft(m.first(x), dim=1).real), first=layer(5, 4), last=layer(4, 2)),
         TOKENS, {"first": "general linear"},
     ),
+    "covariances that are inverted": Case(
+        net(lambda m, x: m.last(whitened(m.first(x))), first=layer(5, 4), last=layer(4, 2)),
+        ROWS, {"first": "orthogonal"},
+    ),
+    "the same after a function": Case(
+        net(lambda m, x: m.last(whitened(m.first(x).relu())), first=layer(5, 4), last=layer(4, 2)),
+        ROWS, {"first": "permutation"},
+    ),
+    "determinants of covariances": Case(
+        net(lambda m, x: m.last(x) * (m.first(x).mT @ m.first(x) + one(4)).logdet(), first=layer(5, 4),
+            last=layer(5, 2)),
+        ROWS, {"first": "orthogonal"},
+    ),
+    "determinants of a matrix": Case(
+        net(lambda m, x: m.last(m.first(x).relu()) * m.middle.det(), first=layer(5, 4), middle=(3, 3),
+            last=layer(4, 2)),
+        ROWS, {"first": "positive monomial", "middle": "general linear"},
+    ),
+    "a matrix beside the identity": Case(
+        net(lambda m, x: m.last(m.first(x) @ (m.middle + one(4))), first=layer(5, 4), middle=(4, 4),
+            last=layer(4, 2)),
+        ROWS, {"first": "orthogonal"},
+    ),
     "determinants": Case(
         net(lambda m, x: m.last(torch.linalg.det(m.first(x).unflatten(-1, (2, 2)))[:, None]),
             first=layer(5, 4), last=layer(1, 2)),
@@ -341,7 +372,7 @@ CASES = {
 OPEN = {
     "stream before an RMS norm with gains", "stream before a layer norm",
     "memory keys beside the keys", "the nearest entry of a codebook", "diagonal state spaces",
-    "determinants",
+    "determinants", "a matrix beside the identity",
 }  # fmt: skip
 
 

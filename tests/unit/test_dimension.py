@@ -336,6 +336,13 @@ def test_a_rule_that_was_taken_away_shows_in_every_set(monkeypatch: pytest.Monke
     assert found.verdict == "open" and all(part.verdict == "open" for part in found.parts)
 
 
+def test_multiples_of_one_are_named_where_some_channels_are_looked_at() -> None:
+    torch.manual_seed(0)
+    layers = nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 4), nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 2)
+    found = dimension(nn.Sequential(*layers).double(), X, dense=10, sample=24, looks=1, at="0")
+    assert (found.verdict, counts(found)) == ("explained", {"ones": 3})
+
+
 def test_equal_channels_are_seen_where_they_are_together() -> None:
     """The limit of a random set: a direction of two channels is seen by the sets that have both."""
     torch.manual_seed(0)

@@ -38,10 +38,10 @@ def run(args: argparse.Namespace) -> int:
     from intertwine.pages.dimension_page import (
         COLUMNS,
         PART_COLUMNS,
-        VERDICTS,
         direction_rows,
         number_rows,
         part_rows,
+        verdict_text,
     )
     from intertwine.terminal.loading import load_dataset, load_model
     from intertwine.terminal.output import log, print_json, print_table
@@ -66,5 +66,5 @@ def run(args: argparse.Namespace) -> int:
         print_table("axis by axis, all else held", PART_COLUMNS, part_rows(found))
     if found.directions:
         print_table("directions that change nothing and are not in the group", COLUMNS, direction_rows(found))
-    log().print(VERDICTS[found.verdict], markup=False)
+    log().print(verdict_text(found), markup=False)
     return int(found.verdict == "open")

@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from intertwine.errors import ExportFailed, ModelError, Unsupported
 from intertwine.foreign import is_signal, kept_process
 from intertwine.graph import functional
+from intertwine.graph.aliases import rename
 from intertwine.graph.bodies import write_out
 from intertwine.graph.example import Example, describe
 from intertwine.reading import parsing
@@ -166,6 +167,7 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
                 copied = eval_copy(model, share=True)  # half a trace may have left something in the other
                 program = functional.in_several_passes(copied, inputs, named)
             write_out(program.graph_module)
+            rename(program.graph_module)
     except Exception as error:
         raise ExportFailed(
             f"torch.export cannot trace the model: {first_line(error)}",

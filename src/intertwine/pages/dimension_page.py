@@ -31,6 +31,13 @@ PART_COLUMNS = [
 ]
 
 
+def verdict_text(result: Dimension) -> str:
+    """The verdict in words; of a part of theta it says no more than that."""
+    if result.scope and result.verdict == "complete":
+        return "Within what was looked at, all other weights held, no continuous symmetry was missed."
+    return VERDICTS[result.verdict]
+
+
 def direction_rows(result: Dimension) -> list[list[Any]]:
     """A row a place, for the page and the terminal."""
     return [
@@ -107,7 +114,7 @@ def dimension_finding(result: Dimension) -> str:
     numbers = f"{result.rank:,} + {result.orbit:,} of {result.parameters:,}"
     rest = f", {result.deficit:,} are left" if result.deficit else ""
     seen = f" {str(result.looked).capitalize()}." if result.looked is not None else ""
-    return f"{VERDICTS[result.verdict]} Rank and orbit: {numbers} numbers{rest}.{seen}"
+    return f"{verdict_text(result)} Rank and orbit: {numbers} numbers{rest}.{seen}"
 
 
 def values_figure(result: Dimension) -> Any:

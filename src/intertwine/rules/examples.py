@@ -320,7 +320,7 @@ examples(
 example("stack.default", lambda h: aten.stack.default([torch.relu(h), torch.tanh(h)], 2).flatten(1, 2))
 example("pad.default", lambda h: aten.pad.default(torch.relu(h), [1, 2], "constant", 0.5), out=11)
 example("constant_pad_nd.default", lambda h: aten.constant_pad_nd.default(torch.relu(h), [1, 2], 0.0), out=11)
-example("zeros_like.default", lambda h: torch.relu(h) + aten.zeros_like.default(h))
+examples(["zeros_like.default", "zero.default"], lambda f: lambda h: torch.relu(h) + f(h))
 example(
     "zeros.default", lambda h: torch.cat([h, aten.zeros.default([2, 3, 1], dtype=h.dtype)], 2).relu(), out=9
 )
@@ -506,6 +506,8 @@ examples(
 examples(["nansum.default"], lambda f: lambda h: f(torch.relu(h), [1], True))
 example("nanmean.default", lambda h: aten.nanmean.default(torch.relu(h), [1], True))
 example("linalg_vector_norm.default", lambda h: aten.linalg_vector_norm.default(h, 2, [1], True))
+example("linalg_norm.default", lambda h: aten.linalg_norm.default(h, None, [1], True))
+example("linalg_norm.ord_str", lambda h: h * aten.linalg_norm.ord_str(h, "fro", [1, 2], True))
 example("norm.ScalarOpt_dim", lambda h: aten.norm.ScalarOpt_dim(h, 3, [1], True))
 examples(["max.dim", "min.dim", "median.dim"], lambda f: lambda h: f(torch.relu(h), 1, True)[0])
 examples(["var.correction", "std.correction"], lambda f: lambda h: f(h, [1], correction=1, keepdim=True))
@@ -532,7 +534,14 @@ example("diff.default", lambda h: aten.diff.default(h, 1, 1))
 examples(["fft_fft.default", "fft_ifft.default", "fft_rfft.default"], lambda f: lambda h: f(h, None, 1).abs())
 example("fft_irfft.default", lambda h: aten.fft_irfft.default(aten.fft_rfft.default(h, None, 1), 4, 1))
 examples(
-    ["fft_fft2.default", "fft_ifft2.default", "fft_rfft2.default"],
+    [
+        "fft_fft2.default",
+        "fft_ifft2.default",
+        "fft_rfft2.default",
+        "fft_fftn.default",
+        "fft_ifftn.default",
+        "fft_rfftn.default",
+    ],
     lambda f: lambda h: f(h.unsqueeze(2), None, [1, 2]).abs().squeeze(2),
 )
 example(
@@ -608,8 +617,15 @@ examples(
 example("linalg_solve.default", lambda h, p: aten.linalg_solve.default(p, h.mT).mT, params=((8, 8),))
 example("matrix_power.default", lambda h, p: h @ aten.matrix_power.default(p, 3), params=((8, 8),))
 example("trace.default", lambda h, p: h.relu() + aten.trace.default(p), params=((8, 8),))
-example("linalg_det.default", lambda h, p: h.relu() * aten.linalg_det.default(p), params=((8, 8),))
-examples(["linalg_slogdet.default"], lambda f: lambda h, p: h.relu() + f(p)[1], params=((8, 8),))
+examples(
+    ["linalg_det.default", "det.default"],
+    lambda f: lambda h, p: h @ p * f(p),
+    params=((8, 8),),
+)
+examples(["linalg_slogdet.default"], lambda f: lambda h, p: h @ p + f(p)[1], params=((8, 8),))
+example("logdet.default", lambda h, p: h @ p + aten.logdet.default(p @ p), params=((8, 8),))
+example("eye.default", lambda h, p: h @ (p + aten.eye.default(8, dtype=h.dtype)), params=((8, 8),))
+example("eye.m", lambda h, p: h @ (p * aten.eye.m(8, 8, dtype=h.dtype)), params=((8, 8),))
 examples(
     ["linalg_cholesky.default"],
     lambda f: lambda h, p: h.relu() + f(p @ p.T + 9 * torch.eye(4)).sum(),

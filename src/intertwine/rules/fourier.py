@@ -33,6 +33,15 @@ def fourier_plane(
     return _transformed(ctx, x, dims_of(x, dim))
 
 
+@rule("fft_fftn.default", "fft_ifftn.default", "fft_rfftn.default")
+def fourier_space(
+    ctx: Context, x: Value, s: Any = None, dim: Sequence[int] | None = None, *args: Any, **kwargs: Any
+) -> Value:
+    """The same along several dimensions: of sizes alone, along as many of the last."""
+    last = range(len(x.dims) - len(s), len(x.dims)) if dim is None and s is not None else dim
+    return _transformed(ctx, x, dims_of(x, last))
+
+
 @rule("complex.default")
 def complex_of(ctx: Context, real: Value, imaginary: Value) -> Value:
     """a + ib: both are moved and rescaled alike."""

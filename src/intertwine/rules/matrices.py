@@ -3,8 +3,10 @@
 inverse       (A W B)^-1 = B^-1 W^-1 A^-1     rows become columns, scales their inverses
 exponential   exp(A W A^-1) = A exp(W) A^-1   rows and columns move together, one undoes the other
 trace         tr(A W A^-1) = tr W             likewise
+determinant   det(A W A^-1) = det W           likewise
+identity      A 1 A^-1 = 1                    likewise
 diagonal      W_ii                            rows and columns move together
-determinant   and others                      rows and columns are fixed, other dimensions pass
+factors       Cholesky's and others           rows and columns are fixed, other dimensions pass
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE
+import torch
+
+from intertwine.ir.ledger import ANY_NONLINEAR, NONLINEAR, UNMERGEABLE
 from intertwine.ir.placing import project
 from intertwine.ir.value import Extent, Factor, Value, fixed, zero_scale
 from intertwine.rules.linear import matmul, row_and_column, take_diagonal
@@ -74,13 +78,35 @@ def power(ctx: Context, x: Value, *args: Any) -> Value:
     return _square(ctx, x, "a power is taken of it as a matrix")[0]
 
 
-@rule("trace.default")
-def trace(ctx: Context, x: Value) -> Value:
-    """tr W: rows and columns move together, one rescaled by the inverse of the other."""
-    _, pair = _square(ctx, x, "its trace is taken")
+@rule("eye.default", "eye.m", sizes_only=True)
+def identity(ctx: Context, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Value:
+    """1 = A 1 A': rows and columns move together, one rescaled by the inverse of the other.
+
+    It has channels of nobody; what it is added to, and multiplied with, says whose they are. GL(n), which
+    acts where rows are rescaled by the inverse of columns, is left to O(n), which acts on x x' + 1 too.
+    Whole numbers name places.
+    """
+    rows, columns = ctx.shape
+    if rows != columns or (dtype is not None and not dtype.is_floating_point):
+        return fixed(ctx.shape)
+    axes, labels = (Extent(rows), Extent(rows)), [ctx.ledger.fresh_labels((rows,)) for _ in range(2)]
+    scales = ctx.ledger.fresh_scales((rows,)), ctx.ledger.fresh_scales((rows,))
+    ctx.ledger.tie(*labels)
+    ctx.ledger.equation(scales, (1.0, 1.0), (1, 1))
+    for ids in labels:
+        ctx.ledger.mark(ids, NONLINEAR | UNMERGEABLE)
+    factors = (Factor((a,), ids, s) for a, ids, s in zip(axes, labels, scales, strict=True))
+    return Value(tuple((a,) for a in axes), tuple(factors))
+
+
+@rule("trace.default", "linalg_det.default", "det.default", "logdet.default", "linalg_slogdet.default")
+def invariant(ctx: Context, x: Value) -> Value | tuple[Value, ...]:
+    """tr W, det W: rows and columns move together, one rescaled by the inverse of the other."""
+    matrix, pair = _square(ctx, x, "its trace or determinant is taken")
     for factor in pair or ():
         ctx.ledger.mark(factor.ids, UNMERGEABLE)
-    return Value(())
+    number = Value(matrix.dims[:-2], tuple(f for f in matrix.factors if f not in (pair or ())))
+    return (number,) * len(ctx.shapes) if len(ctx.shapes) > 1 else number
 
 
 @rule("diagonal.default", "diagonal_copy.default")
@@ -124,12 +150,10 @@ def diag(ctx: Context, x: Value, offset: int = 0) -> Value:
     return diag_embed(ctx, x, offset) if len(x.dims) == 1 else diagonal(ctx, x, offset)
 
 
-@rule("linalg_det.default", "linalg_slogdet.default", "linalg_cholesky.default", "linalg_qr.default")
+@rule("linalg_cholesky.default", "linalg_qr.default")
 def whole(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value | tuple[Value, ...]:
-    """Determinants and what else is read off whole matrices: these are fixed, other dimensions pass."""
-    x = ctx.fix(
-        ctx.opaque(x), "its determinant or a factorisation is taken", [len(x.dims) - 2, len(x.dims) - 1]
-    )
+    """Factorisations: rows and columns are fixed, other dimensions pass."""
+    x = ctx.fix(ctx.opaque(x), "a factorisation is taken", [len(x.dims) - 2, len(x.dims) - 1])
     kept = x.dims[:-2]
     made = tuple(Value((*kept, *fixed(shape[len(kept) :]).dims), x.factors) for shape in ctx.shapes)
     return made if len(made) > 1 else made[0]

@@ -199,7 +199,7 @@ def pad(
     return x
 
 
-@rule("zeros_like.default", "zeros.default", "new_zeros.default", sizes_only=True)
+@rule("zeros_like.default", "zeros.default", "new_zeros.default", "zero.default", sizes_only=True)
 def zeros(ctx: Context, *args: Any, **kwargs: Any) -> Value:
     """Zeros fit anything."""
     return constant(ctx.shape, zero=True)

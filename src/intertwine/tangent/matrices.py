@@ -40,7 +40,8 @@ class Matrices(Remaining):
     def _ones_of(self, name: str, dim: int, axis: Axis) -> None:
         entries = np.moveaxis(self.at.of(name), dim, 0)
         entries = entries.reshape(len(entries), -1)
-        if (self.place[entries] < 0).any():
+        entries = entries[:, (self.place[entries] >= 0).all(axis=0)]
+        if not entries.size:
             return
         vectors = np.zeros((len(self.chosen), entries.shape[1]))
         for column, ids in enumerate(entries.T):

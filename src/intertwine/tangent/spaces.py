@@ -110,9 +110,9 @@ def small_end(triangle: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray] 
     brings it up by (sigma_r / sigma_(r+1))^2. That X has all of the null space is seen in its other columns:
     they are not null. None where it would be most of R^n, or R cannot be divided by.
 
-    >>> values, vectors = small_end(np.diag(np.r_[np.linspace(2, 1, 60), np.zeros(3)]), 60)
-    >>> find_rank(values).rank, bool(np.abs(vectors[:60, -3:]).max() < 1e-9)
-    (60, True)
+    >>> values, vectors = small_end(np.diag(np.r_[np.linspace(2, 1, 120), np.zeros(3)]), 120)
+    >>> find_rank(values).rank, bool(np.abs(vectors[:120, -3:]).max() < 1e-9)
+    (120, True)
     """
     n = len(triangle)
     rng = np.random.default_rng(0)
