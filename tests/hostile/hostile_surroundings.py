@@ -60,7 +60,7 @@ def _encoded(encoding: str) -> Change:
     return change
 
 
-def _limited(name: str, most: int) -> Change:
+def limited(name: str, most: int) -> Change:
     return lambda _: resource.setrlimit(getattr(resource, name), (most, most))
 
 
@@ -113,9 +113,9 @@ SURROUNDINGS: dict[str, Change] = {
     "nobody reads": _nobody_reads,
     "ASCII": _encoded("ascii"),
     "Windows": _encoded("cp1252"),
-    "a full disk": _limited("RLIMIT_FSIZE", 0),
-    "an almost full disk": _limited("RLIMIT_FSIZE", 100),
-    "no more files": _limited("RLIMIT_NOFILE", 8),
+    "a full disk": limited("RLIMIT_FSIZE", 0),
+    "an almost full disk": limited("RLIMIT_FSIZE", 100),
+    "no more files": limited("RLIMIT_NOFILE", 8),
     "no memory": _no_memory,
     "no folder": _folder_gone,
     "no rights for anybody": lambda _: os.umask(0o777),

@@ -18,7 +18,7 @@ from hostile_bytes import READERS, fuzz
 from hostile_payloads import Table as Payloads
 from hostile_payloads import run_payloads
 from hostile_run import Outcome, run_command, run_forked, warm
-from hostile_surroundings import SURROUNDINGS
+from hostile_surroundings import SURROUNDINGS, limited
 from hostile_table import FINE, REFUSED, Table
 
 import intertwine
@@ -86,6 +86,15 @@ def test_a_full_disk_ends_an_export_with_a_message(table: Table) -> None:
     line = ("merge", f"{table.folder}/net.py:good", "--beta", "0.1", "--export", "torch", "-o", "small")
     for name in ("a full disk", "an almost full disk"):
         assert not run_command(line, before=SURROUNDINGS[name]).wrong(REFUSED)
+
+
+def test_a_page_that_cannot_be_written_leaves_no_weights_behind(table: Table) -> None:
+    """Of several files all are written, or none."""
+    list(table.cases())  # makes the files
+    net = f"{table.folder}/net.py:good"
+    line = ("align", net, net, "-o", "a.safetensors", "--element", "e.safetensors", "--page", "p.html")
+    full = run_command(line, before=limited("RLIMIT_FSIZE", 2000))
+    assert not full.wrong((2,)) and not full.left and "p.html" in full.err
 
 
 @pytest.mark.parametrize("name", READERS)

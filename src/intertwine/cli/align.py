@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int | None:
     """Load, align, write, print."""
     from intertwine import zoo
     from intertwine.aligning import align
-    from intertwine.files import is_special
+    from intertwine.files import is_special, replacing
     from intertwine.symmetry import act, trace
     from intertwine.terminal.output import log, say
 
@@ -55,12 +56,14 @@ def run(args: argparse.Namespace) -> int | None:
             a.model, b.model, symmetry, by=args.by, group=args.group,
             data=data if args.by != "weights" else None, restarts=args.restarts, seed=args.seed,
         )  # fmt: skip
-    if args.out:
-        zoo.save_weights(act(b.model, result.element), args.out)
-    if args.element:
-        result.element.save(args.element)
+    with ExitStack() as places:  # files take theirs once all of them are there
+        if args.out:
+            moved = act(b.model, result.element)
+            zoo.save_weights(moved, places.enter_context(replacing(args.out)))
+        if args.element:
+            result.element.save(places.enter_context(replacing(args.element)))
+        write_page(args, result, {"A": args.a, "B": args.b})
     show(args, result, {"a": args.a, "b": args.b, "weights": args.out, "element": args.element})
-    write_page(args, result, {"A": args.a, "B": args.b})
     if written and not args.json:
         say(f"wrote {', '.join(written)}")
     return 0
