@@ -95,6 +95,9 @@ def test_a_page_that_cannot_be_written_leaves_no_weights_behind(table: Table) ->
     line = ("align", net, net, "-o", "a.safetensors", "--element", "e.safetensors", "--page", "p.html")
     full = run_command(line, before=limited("RLIMIT_FSIZE", 2000))
     assert not full.wrong((2,)) and not full.left and "p.html" in full.err
+    pair = ("combine", net, net, "--align", "weights", "-o", "a.safetensors", "--page", "p.html")
+    full = run_command(pair, before=limited("RLIMIT_FSIZE", 2000))  # the weights alone would fit
+    assert not full.wrong((2,)) and not full.left and "cannot write p.html" in full.err
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from typing import Any
 
 from intertwine.cli.combine_options import add_learning, add_solving, add_ways, add_zip
@@ -42,7 +43,7 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
 def run(args: argparse.Namespace) -> int | None:
     """Load, combine, write, print."""
     from intertwine.combining import combine
-    from intertwine.files import assert_folder_replaceable
+    from intertwine.files import assert_folder_replaceable, replacing
     from intertwine.merging.storage import why_not_replace
     from intertwine.symmetry import trace
     from intertwine.terminal.output import say
@@ -68,12 +69,14 @@ def run(args: argparse.Namespace) -> int | None:
             [s.model for s in sources], data, train_data=train, base=base, names=names, symmetry=symmetry,
             progress=progress, **{name: getattr(args, name) for name in _OPTIONS},
         )  # fmt: skip
-    if args.out and _is_file(args.out):
-        result.save(args.out)
-    elif args.out:
-        save_model(result.model, sources[result.like], args.out, result.details(args.input, sources))
-    if args.page:
-        result.page(facts={"models": ", ".join(args.models), "data": args.data}).write(args.page)
+    with ExitStack() as written:  # the page takes its place once the weights are there
+        if args.page:
+            page = result.page(facts={"models": ", ".join(args.models), "data": args.data})
+            page.write(written.enter_context(replacing(args.page)))
+        if args.out and _is_file(args.out):
+            result.save(args.out)
+        elif args.out:
+            save_model(result.model, sources[result.like], args.out, result.details(args.input, sources))
     show(args, result, {"models": args.models, "weights": args.out, "page": args.page})
     for path in filter(None, () if args.json else (args.out, args.page)):
         say(f"wrote {path}")

@@ -32,7 +32,7 @@ from intertwine.combining._zip import Zipped, zipped
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.data.evaluation import call, like_inputs
 from intertwine.errors import DataError, InputError, ModelError
-from intertwine.graph.export import Traced, check_values
+from intertwine.graph.export import Traced, check_values, named_tensors
 from intertwine.merging.folding import Folding
 from intertwine.merging.repair import norms_of
 from intertwine.orbit.same_graph import assert_same_ops, assert_same_shapes, exported
@@ -507,8 +507,7 @@ def _in_eval_mode(model: nn.Module) -> nn.Module:
 
 
 def _all_equal(models: Sequence[nn.Module]) -> bool:
-    first = models[0].state_dict()
-    states = [m.state_dict() for m in models[1:]]
+    first, *states = map(named_tensors, models)
     return all(
         s.keys() == first.keys() and all(torch.equal(t, s[n]) for n, t in first.items()) for s in states
     )

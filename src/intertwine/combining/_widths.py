@@ -9,6 +9,7 @@ import numpy as np
 from torch import nn
 
 from intertwine.errors import InputError, IntertwineError
+from intertwine.graph.export import named_tensors
 from intertwine.merging import widen
 from intertwine.symmetry import trace
 
@@ -49,6 +50,6 @@ def equal_widths(models: Sequence[nn.Module], call: Call) -> list[nn.Module]:
 
 def differ_in_width(models: Sequence[nn.Module]) -> bool:
     """Whether their weights have the same names and numbers of dimensions, but not the same shapes."""
-    states = [{n: tuple(t.shape) for n, t in m.state_dict().items()} for m in models]
+    states = [{n: tuple(t.shape) for n, t in named_tensors(m).items()} for m in models]
     ranks = [{n: len(s) for n, s in state.items()} for state in states]
     return any(s != states[0] for s in states) and all(r == ranks[0] for r in ranks)

@@ -44,12 +44,14 @@ def replacing(path: str | Path, *, parents: bool = False) -> Iterator[Path]:
     ('whole', 1)
     """
     with reporting(path):
-        if is_special(path):
-            with _delivering(Path(path)) as beside:
+        special = is_special(path)
+        place = _delivering(Path(path)) if special else _renaming(real_path(path), parents)
+        with place as beside:
+            try:
                 yield beside
-        else:
-            with _renaming(real_path(path), parents) as beside:
-                yield beside
+            except InputError as error:  # of what writes beside by itself: people know the target alone
+                error.what = error.what.replace(str(beside), str(path))
+                raise
 
 
 def write_bytes(path: str | Path, data: bytes, *, parents: bool = False, keep_equal: bool = False) -> Path:

@@ -344,7 +344,13 @@ def check_model(model: nn.Module) -> None:
         )
     for name, tensor in state.items():
         if not isinstance(tensor, torch.Tensor):
-            continue  # what get_extra_state returns
+            if name.rpartition(".")[2] == "_extra_state":
+                continue  # what get_extra_state returns
+            raise ModelError(
+                f"{name} is no tensor, but of type {type(tensor).__name__}: the weights of a quantized layer",
+                so="there are no numbers that could be moved or compared",
+                do="give the model as it was before it was quantized",
+            )
         if isinstance(tensor, (UninitializedBuffer, UninitializedParameter)):
             raise ModelError(
                 f"{name} has no shape yet: it belongs to a lazy module",
