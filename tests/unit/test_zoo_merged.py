@@ -65,6 +65,18 @@ def test_no_network_is_built_that_the_weights_do_not_name(tmp_path, monkeypatch)
         intertwine.load(out)
 
 
+def test_a_recipe_whose_numbers_are_larger_than_the_model_s(tmp_path):
+    out = tmp_path / "small"
+    assert main(["merge", "zoo:mlp", "--target-params", "0.5", "-o", str(out)]) == 0
+    model = intertwine.load(out)
+    place, layer = next((name, m) for name, m in model.named_modules() if hasattr(m, "in_features"))
+    edit(out, numbers={place: {"in_features": layer.in_features}})
+    intertwine.load(out)
+    edit(out, numbers={place: {"in_features": 2**60}})
+    with pytest.raises(WeightsError, match="does not fit its factory"):
+        intertwine.load(out)
+
+
 def test_a_recipe_that_names_itself(tmp_path):
     out = tmp_path / "small"
     assert main(["merge", "zoo:mlp", "--target-params", "0.5", "-o", str(out)]) == 0

@@ -227,9 +227,12 @@ def _set_numbers(recipe: MergedRecipe, model: nn.Module, path: Path) -> None:
             module = model.get_submodule(place)
         except AttributeError as error:
             raise _misfit(f"{path} does not fit its factory: {error}") from error
-        for name in values:
-            if type(vars(module).get(name)) is not int:
+        for name, value in values.items():
+            known = vars(module).get(name)
+            if type(known) is not int:
                 raise _misfit(f"{path} does not fit its factory: {place} has no number {name!r}")
+            if value > known and not recipe.wider:
+                raise _misfit(f"{path} does not fit its factory: {place}.{name} is {known}, not {value}")
     set_numbers(model, recipe.numbers)
 
 
