@@ -238,7 +238,7 @@ def test_zip_from_the_command_line(tmp_path, capsys):
     assert trunk(torch.zeros(2, 1, 8, 8)).shape == (2, 20) and len(trunk.networks) == 2
     assert sum(p.numel() for p in trunk.parameters()) == found["parameters"]
     recipe.write_text(json.dumps({**json.loads(recipe.read_text()), "networks": ["zoo:digits-vgg"]}))
-    with pytest.raises(WeightsError, match="does not fit"):
+    with pytest.raises(WeightsError, match="contradicts itself about 'networks'"):
         load(folder)
     argv[argv.index(str(folder))] = str(out)
     assert main([*argv, "--heads", "each"]) != 0

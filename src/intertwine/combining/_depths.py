@@ -67,7 +67,7 @@ class Deepened:
 def differ_in_depth(models: Sequence[nn.Module]) -> bool:
     """Whether some list of blocks is longer in one network than in another.
 
-    >>> differ_in_depth([nn.Sequential(*[nn.Linear(2, 2)] * n) for n in (2, 3)])
+    >>> differ_in_depth([nn.Sequential(*(nn.Linear(2, 2) for _ in range(n))) for n in (2, 3)])
     True
     """
     return any(len({len(b) for b in each}) > 1 for each in _lists(models).values())

@@ -59,6 +59,7 @@ def compare(
     already. `intervals=False` skips the intervals. memory: bytes for moments and features; where those of all
     pairs of layers need more, layers of one name are compared, in several passes, and a note says so.
 
+    >>> import torch
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     >>> result = compare(net, net, torch.randn(40, 3), ["cka", "procrustes-grelu"])
     >>> [(a, b, round(value, 6)) for a, b, value in result.matched("cka")]

@@ -27,11 +27,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 from intertwine.errors import ExportFailed, ModelError, Unsupported
 from intertwine.foreign import is_signal, kept_process
 from intertwine.graph import functional
-from intertwine.graph.aliases import rename
 from intertwine.graph.bodies import write_out
 from intertwine.graph.example import Example, describe
 from intertwine.reading import parsing
 from intertwine.text import first_line
+
+RENAMED: dict[Any, Any] = {}  # an op that is another one by name only -> that one; `rules` fills it
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
                 copied = eval_copy(model, share=True)  # half a trace may have left something in the other
                 program = functional.in_several_passes(copied, inputs, named)
             write_out(program.graph_module)
-            rename(program.graph_module)
+            _rename(program.graph_module)
     except Exception as error:
         raise ExportFailed(
             f"torch.export cannot trace the model: {first_line(error)}",
@@ -374,6 +375,15 @@ def where(node: fx.Node) -> str:
     stack = node.meta.get("nn_module_stack") or {}
     path = list(stack.values())[-1][0] if stack else ""
     return path.removeprefix("L['self'].").removeprefix("L['self']") or "(top)"
+
+
+def _rename(module: fx.GraphModule) -> None:
+    """Give ops that have two names the one that the rules know."""
+    renamed = [node for node in module.graph.nodes if node.target in RENAMED]
+    for node in renamed:
+        node.target = RENAMED[node.target]
+    if renamed:
+        module.recompile()
 
 
 def _aliases(model: nn.Module) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """One rule an op. Importing this package fills the table."""
 
 from intertwine.rules import (
+    aliases,
     attention,
     control,
     conv,
@@ -20,6 +21,7 @@ __all__ = [
     "RULES",
     "Context",
     "Rule",
+    "aliases",
     "attention",
     "control",
     "conv",

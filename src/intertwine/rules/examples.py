@@ -312,7 +312,7 @@ example("tensor_split.sections", lambda h: aten.tensor_split.sections(h, 3, 2)[0
 example("flip.default", lambda h: torch.relu(h + aten.flip.default(h, [2])))
 example("roll.default", lambda h: torch.relu(h + aten.roll.default(h, [4], [2])))
 examples(
-    ["cat.default", "concat.default", "concatenate.default"],
+    ["cat.default"],
     lambda f: lambda h, p: f([torch.relu(h), torch.tanh(h @ p)], 2),
     params=((8, 4),),
     out=12,

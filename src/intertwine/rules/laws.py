@@ -56,7 +56,7 @@ def law(table: dict[str, F], *ops: str) -> Callable[[F], F]:
 # -- what is put together and taken apart -------------------------------------------------------------------
 
 
-@law(SLICED, "cat.default", "concat.default", "concatenate.default")
+@law(SLICED, "cat.default")
 def _cat(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
     pieces, along = _args(node)[0], _dim(node, 1, 0)
     if dim != along or not all(len(shape(piece)) == len(shape(node)) for piece in pieces):

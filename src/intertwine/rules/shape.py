@@ -166,7 +166,7 @@ def roll(ctx: Context, x: Value, shifts: Sequence[int], dims: Sequence[int] = ()
     return x
 
 
-@rule("cat.default", "concat.default", "concatenate.default", moments=moments.cat)
+@rule("cat.default", moments=moments.cat)
 def cat(ctx: Context, values: Sequence[Value], dim: int = 0) -> Value:
     """Side by side."""
     # An empty 1-D tensor may be concatenated with anything.

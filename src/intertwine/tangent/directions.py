@@ -26,7 +26,7 @@ class Search(Matrices):
         """Everything, from the smallest places to the largest."""
         steps = (
             self._rows, self._units, self._zero, self._translations, self._statistics,
-            self._ones, self._equal, self._weights, self._maps, self._exponentials, self._products,
+            self._ones, self._equal, self._weights, self._maps, self._products, self._exponentials,
             self._rotations, self._linear, self._functions, self._channels, self._axes, self._rest,
         )  # fmt: skip
         for step in steps:
