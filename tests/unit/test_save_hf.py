@@ -385,6 +385,17 @@ def test_uniform_cuts_every_kind_that_a_config_can_say(tmp_path: Path) -> None:
     assert all(loaded[str(place)]["error"] < 1e-5 and loaded[str(place)]["tokens"] > 1 for place in places)
 
 
+def test_norms_come_back_in_the_precision_of_the_model() -> None:
+    source = resolve("hf:llama?layers=1&vocabulary=40")
+    model: Any = source.model.to(torch.bfloat16)
+    merged = intertwine.merge(
+        model, source.example, kwargs=source.kwargs, target_params=0.2, uniform=True, fold=True
+    )
+    assert merged.folding is None and "stream" in {a.kind for a in merged.plan.axes if a.merges}
+    assert {p.dtype for p in merged.model.parameters()} == {torch.bfloat16}
+    assert merged.model(*source.example, **source.kwargs)["logits"].dtype == torch.bfloat16
+
+
 def test_what_no_config_can_say_stays() -> None:
     """BERT's heads are a part of the width of its stream; an untied head of T5 would untie all its tables."""
     for family in ("bert", "t5"):
