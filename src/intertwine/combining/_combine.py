@@ -14,7 +14,7 @@ from intertwine.combining._distil import RATE
 from intertwine.combining._join import Heads
 from intertwine.combining._methods import Settings
 from intertwine.combining._result import Combination
-from intertwine.combining._run import Align, Run
+from intertwine.combining._run import Align, Combining
 from intertwine.combining._statistics import Repair
 from intertwine.errors import InputError
 from intertwine.progress import Progress
@@ -112,7 +112,7 @@ def combine(
         raise InputError("channels follow one network where layers are solved for", do="use how='layerwise'")
     if not 0 <= hidden < math.inf:
         raise InputError(f"hidden values cannot count {hidden}", do="give a number of at least 0")
-    run = Run(models, data, train_data, how, align, repair, shares, names, train_limit, heads, progress)
+    run = Combining(models, data, train_data, how, align, repair, shares, names, train_limit, heads, progress)
     if flip:
         run.flip()
     settings = Settings(run.shares, base, None, scale, density, seed=seed)

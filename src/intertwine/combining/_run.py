@@ -45,7 +45,7 @@ HOW = ("layerwise", "zip", *METHODS)
 ONE = 1e-5  # relative distance of weights below which two networks are one
 
 
-class Run:
+class Combining:
     """What was given, and what has been made of it; a method is a stage."""
 
     def __init__(

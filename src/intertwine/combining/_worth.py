@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from intertwine.combining._result import CombineStage
 from intertwine.data import evaluate
-from intertwine.data.evaluation import embedding_of, logits_of
+from intertwine.data.evaluation import Embeddings, embedding_of, logits_of
 from intertwine.errors import DataError
 
 
@@ -52,7 +52,8 @@ class Worth:
                 f"{len(widths)} networks keep their own outputs, which one data set has no labels for",
                 do=f"give a list of {len(widths)} data sets (--head-data for each but the first)",
             )
-        self.data, self.widths, self.mean = data, widths, mean
+        self.data, self.widths = data, widths
+        self.mean = None if mean is None else Embeddings(mean)
 
     def __bool__(self) -> bool:
         return self.data is not None

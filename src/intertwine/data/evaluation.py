@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -84,14 +85,15 @@ def evaluate(
     *,
     batch: int | None = None,
     progress: Callable[[int], None] | None = None,
-    reference: nn.Module | None = None,
+    reference: nn.Module | Embeddings | None = None,
 ) -> Evaluation:
     """accuracy = mean [argmax f(x) = y], loss = mean -log softmax f(x)_y, in eval mode and without gradients.
 
     dataset: labelled data of any form (`data.batches`); where a label is a row (text), every position that is
     not -100 counts. Text for encoders has nothing to predict: the cosine of the model's embeddings (the mean
-    over tokens) with those of `reference` is measured. Device and dtype are the model's; the training flag of
-    every module is put back. `progress` is called with the number of inputs of each batch.
+    over tokens) with those of `reference` is measured, a model or, for several evaluations, its `Embeddings`.
+    Device and dtype are the model's; the training flag of every module is put back. `progress` is called
+    with the number of inputs of each batch.
 
     >>> from intertwine.data import load_data
     >>> constant = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
@@ -101,7 +103,8 @@ def evaluate(
     """
     like = like_inputs(model)
     if getattr(dataset, "objective", "") == "embedding":
-        return _cosine(model, reference, Batches(dataset, batch=batch, device=like.device), progress)
+        known = Embeddings(reference) if isinstance(reference, nn.Module) else reference
+        return _cosine(model, known, Batches(dataset, batch=batch, device=like.device), progress)
     accuracy, loss, tokens = _Ratio(), _Ratio(), 0
     with eval_mode(model), torch.no_grad():
         for inputs, given in Batches(dataset, batch=batch, device=like.device):
@@ -126,8 +129,41 @@ def evaluate(
     return Evaluation(right, mean, right_error, mean_error, accuracy.count, tokens)
 
 
+class Embeddings:
+    """What an encoder makes of batches, one vector an input. A batch is known by its entries, so that nothing
+    is computed twice, in whatever order the data come.
+
+    >>> seen = Embeddings(nn.Linear(3, 2))
+    >>> x = torch.ones(4, 3)
+    >>> seen.of(x) is seen.of(x.clone()), seen.of(x) is seen.of(2 * x)
+    (True, False)
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self._known: dict[bytes, Tensor] = {}
+
+    @torch.no_grad()
+    def of(self, inputs: Any) -> Tensor:
+        """The vectors of one batch."""
+        entries = _digest(inputs)
+        if entries not in self._known:
+            with eval_mode(self.model):
+                self._known[entries] = embedding_of(call(self.model, inputs))
+        return self._known[entries]
+
+
+def _digest(inputs: Any) -> bytes:
+    args, kwargs = arguments(inputs)
+    total = hashlib.sha256()
+    for name, tensor in [*enumerate(args), *sorted(kwargs.items())]:
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        total.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return total.digest()
+
+
 def _cosine(
-    model: nn.Module, reference: nn.Module | None, data: Batches, progress: Callable[[int], None] | None
+    model: nn.Module, reference: Embeddings | None, data: Batches, progress: Callable[[int], None] | None
 ) -> Evaluation:
     """The mean cosine between what two encoders make of the same windows."""
     if reference is None:
@@ -136,10 +172,10 @@ def _cosine(
             do="evaluate(model, data, reference=other)",
         )
     found = _Ratio()
-    with eval_mode(model), eval_mode(reference), torch.no_grad():
+    with eval_mode(model), torch.no_grad():
         for inputs, _ in data:
-            a = embedding_of(call(model, inputs))
-            b = a if model is reference else embedding_of(call(reference, inputs))
+            b = reference.of(inputs)
+            a = b if model is reference.model else embedding_of(call(model, inputs))
             if a.shape != b.shape:
                 raise ModelError(f"embeddings of shapes {tuple(a.shape)} and {tuple(b.shape)}")
             cosine = F.cosine_similarity(a.double(), b.double(), dim=-1)

@@ -14,6 +14,7 @@ from torch import nn
 from intertwine.checks import checked
 from intertwine.data import Evaluation, evaluate
 from intertwine.data.batches import Batches, arguments
+from intertwine.data.evaluation import Embeddings
 from intertwine.errors import InputError
 from intertwine.graph.example import Example
 from intertwine.graph.export import assert_runs, check_model, export
@@ -182,6 +183,7 @@ class _Job:
         self.start = time.perf_counter()
         self.finetune: Callable[[nn.Module], nn.Module] | None = None
         self.model, self.data, self.progress = model, data, progress
+        self._embeddings = Embeddings(model)
         self.call = (tuple(example.args), dict(example.kwargs))
         self.batches: list[Any] | None = None
         calibration = data if train_data is None else train_data
@@ -385,7 +387,7 @@ class _Job:
         except TypeError:  # an iterable without a length; a number, which `evaluate` refuses in words
             total = 0
         advance = self._advance(total, f"evaluating {what}")
-        return evaluate(model, self.data, progress=advance, reference=self.model)
+        return evaluate(model, self.data, progress=advance, reference=self._embeddings)
 
     def _advance(self, total: int, what: str) -> Callable[[int], None] | None:
         return counted(self.progress, total, what)
