@@ -24,6 +24,7 @@ Pixels = Literal["samples", "flatten", "pool"]
 PIXELS: tuple[Pixels, ...] = ("samples", "flatten", "pool")
 FEWEST_INPUTS = 4  # HSIC_1 divides by n (n - 3)
 _ROUNDING = 16  # units of the last place that a mean may be off
+_FEW = 8  # inputs that tell how large the pixels of a channel are
 
 
 def as_features(x: Array, name: str = "x") -> Tensor:
@@ -136,8 +137,13 @@ def _pooled(flat: Tensor) -> Tensor:
     mean = flat.mean(2)
     if not mean.numel():
         return mean
-    size = torch.linalg.vector_norm(flat, 1, 2).amax(0) / flat.shape[2]
     unit = min(torch.finfo(dtype).eps for dtype in (mean.dtype, torch.float32))  # halves are rounded before
+    # To read all pixels again costs as much as a layer: first a few inputs say where that could matter.
+    some = flat[:: -(-len(flat) // _FEW)].abs().mean(2).amax(0)
+    small = (mean != 0) & ((mean.abs() < 4 * _ROUNDING * unit * some) | (some == 0))
+    if not small.any():
+        return mean
+    size = torch.linalg.vector_norm(flat, 1, 2).amax(0) / flat.shape[2]
     return mean.masked_fill(mean.abs() < _ROUNDING * unit * size, 0.0)
 
 
