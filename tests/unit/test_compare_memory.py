@@ -8,13 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from intertwine import act, compare, trace
+from intertwine.comparing.collecting import Runner
 from intertwine.errors import InputError
 
 
 def test_where_all_pairs_do_not_fit_namesakes_are_compared_in_several_passes() -> None:
     torch.manual_seed(0)
-    a, b = (nn.Sequential(*(nn.Sequential(nn.Linear(12, 12), nn.ReLU()) for _ in range(6))) for _ in "ab")
-    data = torch.randn(64, 12)
+    blocks = ([nn.Sequential(nn.Linear(12, 12), nn.ReLU()) for _ in range(6)] for _ in "ab")
+    a, b = (nn.Sequential(*net).double() for net in blocks)  # other batches round otherwise
+    data = torch.randn(64, 12, dtype=torch.float64)
     whole = compare(a, b, data, ["procrustes", "cca", "cka-rbf"])
     layers = len(whole.layers_a)
     narrow = compare(
@@ -58,3 +60,22 @@ def test_a_value_that_is_half_written_is_no_layer() -> None:
     names = [name for name, _, _ in found.matched("auto")]
     assert sum("scatter" in name for name in names) == 1  # the second of two
     assert min(value for _, _, value in found.matched("auto")) > 1 - 1e-6
+
+
+def test_inputs_come_in_parts_whose_values_fit_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of 256 photographs of a ResNet is tens of gigabytes of values: it is read in parts."""
+    torch.manual_seed(0)
+    layers = ([nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4)] for _ in "ab")
+    a, b = (nn.Sequential(*net).double() for net in layers)
+    data = torch.randn(64, 3, 8, 8, dtype=torch.float64)
+    rows: list[int] = []
+    run = Runner.run
+    monkeypatch.setattr(Runner, "run", lambda self, x, only=None: rows.append(len(x)) or run(self, x, only))
+    measures = ["procrustes", "cca", "auto"]
+    whole = compare(a, b, data, measures)
+    at_once, rows[:] = max(rows), []
+    parts = compare(a, b, data, measures, memory=100_000)
+    assert at_once == 64 and max(rows) < 32
+    assert parts.inputs == whole.inputs
+    for name in measures:
+        np.testing.assert_allclose(parts.values[name], whole.values[name], atol=1e-10)

@@ -109,6 +109,17 @@ class Runner:
             raise ModelError("the model's output is one number for all inputs", do="return one an input")
         return {v.name: v.features(found[v.node], WIDEST) for v in chosen}, output
 
+    def held(self, inputs: Any, only: Iterable[str] | None = None) -> int:
+        """The bytes that the values of one input take."""
+        symmetry, recorder = self._graph(inputs)
+        chosen = {v.node for v in self.wanted(inputs) if only is None or v.name in set(only)}
+        made: list[Tensor] = [n.meta["val"] for n in symmetry.traced.graph.nodes if n.name in chosen]
+        return sum(x.numel() * x.element_size() for x in made) // max(recorder.batch, 1)
+
+    def at_most(self, rows: int) -> None:
+        """No more inputs than these come at once from now on: graphs for more are made anew."""
+        self._graphs = {key: made for key, made in self._graphs.items() if made[1].batch <= rows}
+
     def over(
         self, data: Any, *, limit: int | None = None, only: Iterable[str] | None = None
     ) -> Iterator[Batch]:

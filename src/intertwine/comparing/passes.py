@@ -7,8 +7,9 @@ Moments stream over all inputs (`stream.StreamedMoments`); where those of all pa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +22,12 @@ from intertwine.comparing.grids import AskedMeasure, Grids, Sides
 from intertwine.comparing.measures import Measure
 from intertwine.comparing.statistics import half_sample_interval
 from intertwine.comparing.stream import StreamedMoments
-from intertwine.data.batches import Batches
+from intertwine.data.batches import Batches, count_rows, take
 from intertwine.errors import DataError, InputError
 from intertwine.progress import Progress
 
+_FEWEST = 2  # inputs at once: with one alone, what belongs to different inputs cannot be seen
+_COPIES = 8  # of a batch's values: pixels are stacked in float64 for every size at which layers meet
 PARTS = 16  # parts of the data whose halves give the intervals
 
 
@@ -43,7 +46,7 @@ def run_passes(
     once = any(isinstance(data, Iterator) for _, data in sides)
     first = _Pass(streamed, grids, intervals, memory, None)
     done = 0
-    for left, right in _paired(sides, () if not streamed else None):
+    for left, right in _paired(sides, () if not streamed else None, memory):
         first.update(left.values, right.values)
         if once and first.later:
             raise InputError(
@@ -64,7 +67,7 @@ def run_passes(
     first.read()
     for number, group in enumerate(first.later, 1):
         again = _Pass(streamed, grids, first.intervals, memory, group)
-        for left, right in _paired(sides, group):
+        for left, right in _paired(sides, group, memory):
             again.update(left.values, right.values)
         again.read()
         if progress is not None:
@@ -100,7 +103,8 @@ class _Pass:
             self._start(a, b)
         a, b = self._mine(a), self._mine(b)
         for treatment in self.treatments:
-            self.wholes[treatment].update(a, b)
+            for part in _slices(a, b, self.memory if treatment == "pool" else self.memory // _COPIES):
+                self.wholes[treatment].update(*part)
             if self.intervals and self.grids.layers[0] == self.grids.layers[1]:
                 _update_parts(self.parts[treatment], self._batches, a, b)
         self._batches += 1
@@ -218,16 +222,44 @@ def _read_intervals(
             grids.intervals[name][layer] = half_sample_interval(values[name], found)
 
 
-def _paired(sides: Sides, only: Iterable[str] | None) -> Iterable[tuple[Batch, Batch]]:
-    """Batches of both networks side by side. When both read the same data it is read once."""
+def _slices(
+    a: dict[str, Tensor], b: dict[str, Tensor], memory: int
+) -> Iterator[tuple[dict[str, Tensor], ...]]:
+    """The values of both networks in slices of rows that fit `memory`."""
+    sides = {id(v): v for v in (*a.values(), *b.values())}.values()
+    count = len(next(iter(sides)))
+    rows = max(_FEWEST, memory * count // max(sum(v.numel() * v.element_size() for v in sides), 1))
+    for start in range(0, count, rows):
+        part = slice(start, start + rows)
+        yield {n: v[part] for n, v in a.items()}, {n: v[part] for n, v in b.items()}
+
+
+def _paired(sides: Sides, only: Sequence[str] | None, memory: int) -> Iterator[tuple[Batch, Batch]]:
+    """Batches of both networks side by side, of no more inputs at once than have their values in `memory`."""
+    (a, _), (b, _) = sides
+    for (inputs, labels), (inputs_b, labels_b) in _read(sides):
+        count = count_rows(inputs)
+        rows = max(_FEWEST, memory // max(a.held(inputs, only) + b.held(inputs_b, only), 1))
+        if rows < count:
+            a.at_most(rows)
+            b.at_most(rows)
+        for start in range(0, count, rows):
+            part = slice(start, start + rows)
+            yield (
+                Batch(*a.run(take(inputs, part), only), None if labels is None else labels[part]),
+                Batch(*b.run(take(inputs_b, part), only), None if labels_b is None else labels_b[part]),
+            )
+
+
+def _read(sides: Sides) -> Iterator[tuple[Any, Any]]:
+    """(inputs, labels) for both. When both read the same data it is read once."""
     (a, data), (b, data_b) = sides
     if data is data_b:
-        for inputs, labels in Batches(data, device=a.device):
-            yield Batch(*a.run(inputs, only), labels), Batch(*b.run(inputs, only), labels)
+        yield from ((batch, batch) for batch in Batches(data, device=a.device))
         return
-    runs = (runner.over(source, only=only) for runner, source in sides)
-    for left, right in itertools.zip_longest(*runs):
-        if left is None or right is None or len(left.output) != len(right.output):
+    both = Batches(data, device=a.device), Batches(data_b, device=b.device)
+    for left, right in itertools.zip_longest(*both):
+        if left is None or right is None or count_rows(left[0]) != count_rows(right[0]):
             raise DataError(
                 "the two data sets do not pair up batch by batch",
                 do="give both the same inputs in the same order",
