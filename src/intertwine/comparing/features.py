@@ -141,10 +141,11 @@ def _pooled(flat: Tensor) -> Tensor:
     # To read all pixels again costs as much as a layer: first a few inputs say where that could matter.
     some = flat[:: -(-len(flat) // _FEW)].abs().mean(2).amax(0)
     small = (mean != 0) & ((mean.abs() < 4 * _ROUNDING * unit * some) | (some == 0))
-    if not small.any():
-        return mean
-    size = torch.linalg.vector_norm(flat, 1, 2).amax(0) / flat.shape[2]
-    return mean.masked_fill(mean.abs() < _ROUNDING * unit * size, 0.0)
+    where = small.any(0)
+    if where.any():
+        size = torch.linalg.vector_norm(flat[:, where], 1, 2).amax(0) / flat.shape[2]
+        mean[:, where] = mean[:, where].masked_fill(mean[:, where].abs() < _ROUNDING * unit * size, 0.0)
+    return mean
 
 
 def rows(x: Tensor, pixels: Pixels) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from intertwine.comparing.collecting import Batch
-from intertwine.comparing.features import FEWEST_INPUTS, PIXELS, Pixels
+from intertwine.comparing.features import FEWEST_INPUTS, PIXELS, Pixels, resize
 from intertwine.comparing.function import Outputs
 from intertwine.comparing.grids import AskedMeasure, Grids, Sides
 from intertwine.comparing.measures import Measure
@@ -28,6 +28,7 @@ from intertwine.progress import Progress
 
 _FEWEST = 2  # inputs at once: with one alone, what belongs to different inputs cannot be seen
 _COPIES = 8  # of a batch's values: pixels are stacked in float64 for every size at which layers meet
+_WORTH = 2**19  # numbers that are waited for: to call a product costs more than to take it of fewer
 PARTS = 16  # parts of the data whose halves give the intervals
 
 
@@ -92,22 +93,23 @@ class _Pass:
         self.memory, self.group = memory, group
         self.treatments = [t for t in PIXELS if any(p.pixels == t for p in streamed)]
         self.later: list[list[str]] = []
-        self._batches = 0
+        self._started = False
 
     def update(self, a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
         """Add one batch."""
-        if not self._batches:
+        if not self._started:
+            self._started = True
             if self.group is None:
                 self.grids.layers = tuple(a), tuple(b)
                 self._choose(a, b)
             self._start(a, b)
         a, b = self._mine(a), self._mine(b)
         for treatment in self.treatments:
-            for part in _slices(a, b, self.memory if treatment == "pool" else self.memory // _COPIES):
+            x, y = (_pooled(a), _pooled(b)) if treatment == "pool" else (a, b)
+            for part in _slices(x, y, self.memory // _COPIES):
                 self.wholes[treatment].update(*part)
             if self.intervals and self.grids.layers[0] == self.grids.layers[1]:
-                _update_parts(self.parts[treatment], self._batches, a, b)
-        self._batches += 1
+                self.parts[treatment].update(x, y)
 
     def read(self) -> None:
         """Values and intervals of the layers of this pass."""
@@ -118,7 +120,7 @@ class _Pass:
             self.grids.fill(item.measure.name, of_pair, None if self.group is None else set(self.group))
         for treatment in self.treatments:
             mine = [p.measure for p in self.streamed if p.pixels == treatment]
-            parts = [m for m in self.parts[treatment] if m.images]
+            parts = self.parts[treatment].read()
             _read_intervals(mine, parts, self.grids, self.group)
 
     def _mine(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -150,7 +152,8 @@ class _Pass:
         matched = self.group is not None
         self.wholes = {t: _moments(t, self.streamed, matched=matched) for t in self.treatments}
         self.parts = {
-            t: [_moments(t, self.streamed, matched=True) for _ in range(PARTS)] for t in self.treatments
+            t: _Parts([_moments(t, self.streamed, matched=True) for _ in range(PARTS)])
+            for t in self.treatments
         }
         pairs = [name for name in self._mine(a) if name in b]
         needed = 8 * PARTS * len(self.treatments) * sum(_triple(a[name], b[name]) for name in pairs)
@@ -170,16 +173,40 @@ def _of_pair(measure: Measure, whole: StreamedMoments, p: str, q: str) -> float:
     return measure.of_moments(whole.pair(p, q))
 
 
-def _update_parts(
-    parts: list[StreamedMoments], number: int, a: dict[str, Tensor], b: dict[str, Tensor]
-) -> None:
-    """Deal pieces of each batch out to the parts; the first batches reach all parts, so little data does."""
-    count = len(next(iter(a.values())))
-    pieces = PARTS if number < 4 else 4
-    for piece, rows_of in enumerate(torch.arange(count).chunk(pieces)):
-        where = slice(int(rows_of[0]), int(rows_of[-1]) + 1)
-        part = parts[(pieces * number + piece) % len(parts)]
-        part.update({n: v[where] for n, v in a.items()}, {n: v[where] for n, v in b.items()})
+class _Parts:
+    """Moments of parts of the data, for the intervals: pieces of each batch are dealt out to them in turn,
+    more of the first batches, so that little data reaches all. Pieces wait until they are worth a product."""
+
+    def __init__(self, moments: list[StreamedMoments]) -> None:
+        self.moments = moments
+        self._waiting: list[list[tuple[dict[str, Tensor], dict[str, Tensor]]]] = [[] for _ in moments]
+        self._batches = 0
+
+    def update(self, a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+        """Deal out one batch."""
+        pieces = PARTS if self._batches < 4 else 4
+        for piece, rows_of in enumerate(torch.arange(_rows(a)).chunk(pieces)):
+            where = slice(int(rows_of[0]), int(rows_of[-1]) + 1)
+            part = (pieces * self._batches + piece) % len(self.moments)
+            self._waiting[part].append(
+                ({n: v[where] for n, v in a.items()}, {n: v[where] for n, v in b.items()})
+            )
+            if sum(v.numel() for x, _ in self._waiting[part] for v in x.values()) > _WORTH:
+                self._add(part)
+        self._batches += 1
+
+    def read(self) -> list[StreamedMoments]:
+        """The moments of the parts that any input has reached."""
+        for part in range(len(self.moments)):
+            self._add(part)
+        return [m for m in self.moments if m.images]
+
+    def _add(self, part: int) -> None:
+        if self._waiting[part]:
+            both = zip(*self._waiting[part], strict=True)
+            a, b = ({name: torch.cat([piece[name] for piece in side]) for name in side[0]} for side in both)
+            self.moments[part].update(a, b)
+            self._waiting[part] = []
 
 
 def _moments(treatment: Pixels, streamed: list[AskedMeasure], *, matched: bool = False) -> StreamedMoments:
@@ -222,12 +249,21 @@ def _read_intervals(
             grids.intervals[name][layer] = half_sample_interval(values[name], found)
 
 
+def _rows(values: dict[str, Tensor]) -> int:
+    return len(next(iter(values.values())))
+
+
+def _pooled(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Means over pixels, N x C: taken once for the whole and the parts of the data."""
+    return {name: resize(value, ())[:, :, 0] for name, value in values.items()}
+
+
 def _slices(
     a: dict[str, Tensor], b: dict[str, Tensor], memory: int
 ) -> Iterator[tuple[dict[str, Tensor], ...]]:
     """The values of both networks in slices of rows that fit `memory`."""
     sides = {id(v): v for v in (*a.values(), *b.values())}.values()
-    count = len(next(iter(sides)))
+    count = _rows(a)
     rows = max(_FEWEST, memory * count // max(sum(v.numel() * v.element_size() for v in sides), 1))
     for start in range(0, count, rows):
         part = slice(start, start + rows)
