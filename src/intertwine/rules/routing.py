@@ -49,6 +49,10 @@ class Named:
     alone: bool = False
 
 
+# The labels that an index names, and what the results name (None: the only one).
+Step = tuple[Ids | None, dict[int | None, Named]]
+
+
 class Names:
     """What the values of one graph name, node by node."""
 
@@ -76,7 +80,9 @@ class Names:
         named = [found for n in node.all_input_nodes if (found := self.of(n)) is not None]
         if not named or op_of(node) in SIZES_ONLY or facts(node).sizes_only:
             return None, []
-        step = self._indexed(node, facts(node)) or self._sorted(node) or self._handed_on(node, facts(node))
+        about = facts(node)
+        picked = self._grouped(node) if op_of(node) in GROUPED else self._indexed(node, about)
+        step = picked or self._ordered(node) or self._handed_on(node, about)
         if step is None:
             return None, [found.labels for found in named]
         for result, made in step[1].items():
@@ -101,33 +107,33 @@ class Names:
             return found.order, _rank(chosen[0])
         return chosen[0], _rank(chosen[0])
 
-    def _indexed(self, node: fx.Node, about: Rule) -> tuple[Ids | None, dict[int | None, Named]] | None:
-        """Lookups by an index, and products by groups."""
-        if op_of(node) in GROUPED:
-            bounds = self.of(node.args[2] if len(node.args) > 2 else node.kwargs.get("offs"))
-            rows = self.of(node.args[0])
-            if (
-                rows is None or bounds is None or (rows.kind, bounds.kind) != ("rows", "bounds")
-                or rows.source is not bounds.source or len(node.all_input_nodes) != 3 or self.of(node.args[1])
-            ):  # fmt: skip
-                return None
-            return bounds.labels, {None: rows}
+    def _grouped(self, node: fx.Node) -> Step | None:
+        """Products by groups of rows: each group meets the matrix of the channel whose bounds it has."""
+        bounds = self.of(node.args[2] if len(node.args) > 2 else node.kwargs.get("offs"))
+        rows = self.of(node.args[0])
+        if rows is None or bounds is None or (rows.kind, bounds.kind) != ("rows", "bounds"):
+            return None
+        if rows.source is not bounds.source or len(node.all_input_nodes) != 3 or self.of(node.args[1]):
+            return None
+        return bounds.labels, {None: rows}
+
+    def _indexed(self, node: fx.Node, about: Rule) -> Step | None:
+        """Lookups by an index."""
         if about.points is None or about.points >= len(node.args):
             return None
         pointer = node.args[about.points]
         chosen = [n for n in (pointer if isinstance(pointer, (list, tuple)) else [pointer]) if n is not None]
         index = self.of(chosen[0]) if len(chosen) == 1 else None
-        others = [a for k, a in enumerate(node.args) if k != about.points]
-        tagged = [found for n in _nodes((others, node.kwargs)) if (found := self.of(n)) is not None]
         if index is None:
             return None
-        if index.kind == "places" and not tagged:
-            rows = replace(index, kind="rows") if index.order is not None else None
-            if rows is not None and not self._first(node, about):
-                return None
-            return index.labels, {} if rows is None else {None: rows}
+        others = [a for k, a in enumerate(node.args) if k != about.points]
+        tagged = [found for n in _nodes((others, node.kwargs)) if (found := self.of(n)) is not None]
+        if index.kind == "places" and index.order is None and not tagged:
+            return index.labels, {}
         if not self._first(node, about):
             return None
+        if index.kind == "places" and not tagged:
+            return index.labels, {None: replace(index, kind="rows")}
         if index.kind == "rows" and not tagged:
             return None, {None: replace(index, alone=False)}
         given = self.of(node.args[0])
@@ -146,41 +152,55 @@ class Names:
         given = node.args[1]
         return given == 0 if isinstance(given, int) else isinstance(given, (list, tuple)) and len(given) == 1
 
-    def _sorted(self, node: fx.Node) -> tuple[Ids | None, dict[int | None, Named]] | None:
-        """What sorts and counts."""
-        op, first = op_of(node), self.of(node.args[0]) if node.args else None
+    def _sorted(self, node: fx.Node, first: Named) -> Step | None:
+        """Sorting places makes rows, and sorting the numbers of rows says where each is."""
         rest = [*node.args[1:], *(v for k, v in node.kwargs.items() if k != "stable")]
-        upwards = op in SORTS and _rank(node.args[0]) == 1 and not any(a is True for a in rest)
-        if first is not None and upwards:
-            several = op.startswith("sort")
-            if first.kind == "places" and first.order is None:
-                rows = Named("rows", first.labels, first.source, node, alone=True)
-                return None, {0: replace(first, order=node), 1: rows} if several else {None: rows}
-            if first.kind == "rows" and first.alone:
-                back = replace(first, kind="back", alone=False)
-                return None, {1: back, 0: replace(back, kind="unused")} if several else {None: back}
-        if op == "index_put.default" and first is None and len(node.args) == 3:
-            (given, *more), value = node.args[1], node.args[2]  # type: ignore[misc]
-            order = self.of(given)
-            if more or order is None or order.kind != "rows" or not order.alone:
-                return None
-            if isinstance(value, fx.Node) and op_of(value) == "arange.default" and len(value.args) == 1:
-                # The number of every row where it came from.
-                return None, {None: replace(order, kind="back", alone=False)}
-            put = self.of(value)
-            return (None, {}) if put and put.kind == "rows" and put.order is order.order else None
-        if op == "index_add.default" and first is None and node.args[1] == 0:
-            order, put = self.of(node.args[2]), self.of(node.args[3])
-            alike = order and put and order.kind == put.kind == "rows" and order.order is put.order
-            return (None, {}) if alike else None
-        if first is not None and op == "histc.default" and first.kind == "places":
-            n = len(first.labels)
-            return (None, {None: replace(first, kind="sizes", order=None)}) if rest == [n, 0, n - 1] else None
-        if first is not None and op == "cumsum.default" and first.kind == "sizes":
+        if _rank(node.args[0]) != 1 or any(a is True for a in rest):  # downwards
+            return None
+        several = op_of(node).startswith("sort")
+        if first.kind == "places" and first.order is None:
+            rows = Named("rows", first.labels, first.source, node, alone=True)
+            return None, {0: replace(first, order=node), 1: rows} if several else {None: rows}
+        if first.kind == "rows" and first.alone:
+            back = replace(first, kind="back", alone=False)
+            return None, {1: back, 0: replace(back, kind="unused")} if several else {None: back}
+        return None
+
+    def _put_back(self, node: fx.Node) -> Step | None:
+        """Rows written to where they came from are as they were before; of 0, 1, ... that says where."""
+        places, value = node.args[1], node.args[2]
+        order = self.of(places[0]) if isinstance(places, (list, tuple)) and len(places) == 1 else None
+        if order is None or order.kind != "rows" or not order.alone:
+            return None
+        if isinstance(value, fx.Node) and op_of(value) == "arange.default" and len(value.args) == 1:
+            return None, {None: replace(order, kind="back", alone=False)}
+        put = self.of(value)
+        return (None, {}) if put and put.kind == "rows" and put.order is order.order else None
+
+    def _added_up(self, node: fx.Node) -> Step | None:
+        """Rows that are added to where they came from."""
+        order, put = self.of(node.args[2]), self.of(node.args[3])
+        alike = order and put and order.kind == put.kind == "rows" and order.order is put.order
+        return (None, {}) if alike else None
+
+    def _ordered(self, node: fx.Node) -> Step | None:
+        """What sorts, puts back, adds up and counts."""
+        op, first = op_of(node), self.of(node.args[0]) if node.args else None
+        if first is None:
+            if op == "index_put.default" and len(node.args) == 3:
+                return self._put_back(node)
+            return self._added_up(node) if op == "index_add.default" and node.args[1] == 0 else None
+        if op in SORTS:
+            return self._sorted(node, first)
+        n = len(first.labels)
+        if op == "histc.default" and first.kind == "places":
+            every = [*node.args[1:], *node.kwargs.values()] == [n, 0, n - 1]
+            return (None, {None: replace(first, kind="sizes", order=None)}) if every else None
+        if op == "cumsum.default" and first.kind == "sizes":
             return None, {None: replace(first, kind="bounds")}
         return None
 
-    def _handed_on(self, node: fx.Node, about: Rule) -> tuple[Ids | None, dict[int | None, Named]] | None:
+    def _handed_on(self, node: fx.Node, about: Rule) -> Step | None:
         """Copies, and what is done to every row alone."""
         inputs = [n for n in node.all_input_nodes if self.of(n) is not None]
         first = self.of(inputs[0])

@@ -192,14 +192,7 @@ def _by_table(
     found: dict[str, Any] = {name: size for name, size in _SMALL.items() if isinstance(values.get(name), int)}
     found |= {name: length for name, length in _LENGTHS.items() if values.get(name, "") is None}
     if by_kind:
-        found |= {name: _SMALL[name] for name in _UNSAID if name in values}
-        others = {n: _OF_KIND[k] for n in values if n not in found and (k := _kind(n)) in _OF_KIND}
-        found |= {n: size for n, size in others.items() if type(values[n]) is int and values[n] > size}
-        unsaid = others | {n: size for n, size in _SMALL.items() if n in values}
-        unsaid |= {n: _VOCABULARY - 1 for n in _IMAGES if n in values}
-        found |= {n: size for n, size in unsaid.items() if say_all and values[n] is None}
-        if say_all and values.get("layer_types", "") is None:
-            found["layer_types"] = ["full_attention"] * found.get("num_hidden_layers", _LAYERS)
+        found |= _of_their_kind(values, found, say_all)
     found |= {
         n: 0.25 for n, v in values.items() if re.search(_FACTOR, n) and isinstance(v, float) and v > 0.25
     }
@@ -213,15 +206,36 @@ def _by_table(
     if isinstance(values.get("patch_size"), int) and values["patch_size"] >= 8:
         found["patch_size"] = _PATCH
     for name, inner in _nested(default):
-        if inner.model_type == "timm_backbone":  # a whole ResNet-50 of another library
-            inner = transformers.CONFIG_MAPPING["resnet"]()
-            found[name] = type(inner)(**_by_table(transformers, inner, by_kind, say_all))
-        elif inner.model_type == "timm_wrapper":  # of another library, too: it has no sizes
-            found[name] = inner
-        else:
-            found[name] = _part(inner, _by_table(transformers, inner, by_kind, say_all))
+        found[name] = _inner(transformers, inner, by_kind, say_all)
     found |= {name: False for name in ("use_cache", "use_pretrained_backbone") if name in values}
     return found | _FAMILIES.get(default.model_type, {})
+
+
+def _of_their_kind(values: Mapping[str, Any], found: Mapping[str, Any], say_all: bool) -> dict[str, Any]:
+    """Sizes of fields that the table does not name, by what their names end in; say_all: also of those that
+    the default leaves open."""
+    sizes: dict[str, Any] = {name: _SMALL[name] for name in _UNSAID if name in values}
+    named = {*found, *sizes}
+    others = {n: _OF_KIND[k] for n in values if n not in named and (k := _kind(n)) in _OF_KIND}
+    sizes |= {n: size for n, size in others.items() if type(values[n]) is int and values[n] > size}
+    if say_all:
+        unsaid = others | {n: size for n, size in _SMALL.items() if n in values}
+        unsaid |= {n: _VOCABULARY - 1 for n in _IMAGES if n in values}
+        sizes |= {n: size for n, size in unsaid.items() if values[n] is None}
+        if values.get("layer_types", "") is None:
+            layers = {**found, **sizes}.get("num_hidden_layers", _LAYERS)
+            sizes["layer_types"] = ["full_attention"] * layers
+    return sizes
+
+
+def _inner(transformers: Any, inner: Any, by_kind: bool, say_all: bool) -> Any:
+    """The small config of a part."""
+    if inner.model_type == "timm_wrapper":  # of another library: it has no sizes
+        return inner
+    if inner.model_type == "timm_backbone":  # of another library, too: a whole ResNet-50
+        inner = transformers.CONFIG_MAPPING["resnet"]()
+        return type(inner)(**_by_table(transformers, inner, by_kind, say_all))
+    return _part(inner, _by_table(transformers, inner, by_kind, say_all))
 
 
 def _divided(divisor: int, default: Any) -> dict[str, Any]:
