@@ -283,3 +283,17 @@ def test_a_stream_that_is_normed_after_its_sums_is_left_with_a_reason() -> None:
     source = zoo.resolve("hf:bert?layers=2&hidden=48")
     with pytest.raises(Unsupported, match="reads the stream without a norm before it"):
         fold(source.model, source.example, source.kwargs)
+
+
+def test_a_folded_encoder_layer_of_torch_does_without_the_fused_kernel() -> None:
+    """The kernel reads the weights of the layer's norms and takes out a mean, which a rotated stream has."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=True)
+    net = nn.Sequential(nn.Linear(4, 8), layer, nn.LayerNorm(8), nn.Linear(8, 3)).double().eval()
+    x = torch.randn(3, 5, 4, dtype=torch.float64)
+    folded = fold(net, x)
+    symmetry = trace(folded, x)
+    assert any(axis.group.linear == "orthogonal" for axis in symmetry.axes)
+    with torch.no_grad():
+        torch.testing.assert_close(folded(x), net(x), atol=1e-10, rtol=0)
+        torch.testing.assert_close(act(folded, symmetry.sample(0))(x), net(x), atol=1e-10, rtol=0)

@@ -107,7 +107,9 @@ def ties(models: Sequence[nn.Module], settings: Settings) -> nn.Module:
     out = Weights()
     for name, start in base.items():
         stack = torch.stack([_trimmed(change[name], settings.density) for change in changes])
-        shares = torch.tensor(settings.shares, dtype=stack.dtype).reshape(-1, *[1] * (stack.dim() - 1))
+        shares = torch.tensor(settings.shares, dtype=stack.dtype, device=stack.device).reshape(
+            -1, *[1] * (stack.dim() - 1)
+        )
         sign = (shares * stack).sum(0).sign()
         agree = (stack.sign() == sign) & (stack != 0)
         weight = (shares * agree).sum(0)
@@ -125,13 +127,13 @@ def fisher(models: Sequence[nn.Module], settings: Settings) -> nn.Module:
     weights = [floats(m) for m in models]
     out = Weights()
     for name in weights[0]:
+        values = torch.stack([w[name] for w in weights])
         parts = [
-            share * f.get(name, torch.zeros(())) + share * _LEAST
+            share * f.get(name, values.new_zeros(())) + share * _LEAST
             for share, f in zip(settings.shares, information, strict=True)
         ]
         total = torch.stack([torch.broadcast_to(p, weights[0][name].shape) for p in parts])
         total = total / total.amax(0)  # so that no product overflows
-        values = torch.stack([w[name] for w in weights])
         out[name] = (total * values).sum(0) / total.sum(0)
     return with_weights(models[0], out)
 

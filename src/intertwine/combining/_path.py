@@ -27,6 +27,7 @@ from intertwine.combining._together import By as AllBy
 from intertwine.combining._together import align_all
 from intertwine.comparing.collecting import Runner
 from intertwine.data.batches import Batches, arguments
+from intertwine.data.evaluation import like_inputs
 from intertwine.errors import InputError
 from intertwine.graph.export import Traced
 from intertwine.merging.repair import norms_of
@@ -74,7 +75,7 @@ def interpolate(
     if len(models) < 2:
         raise InputError("one model makes no line", do="give two or more models")
     calibration = data if train_data is None else train_data
-    call = _call(inputs, kwargs, data)
+    call = _call(models[0], inputs, kwargs, data)
     path = _Path(list(models), data, calibration, call, points, progress)
     if stages:
         path.stages(by, fold, symmetry, seed)
@@ -132,7 +133,7 @@ class _Path:
         if not norms_of(self.models[0]):
             repairs.remove("reset")
         self._count(1 + len(repairs))
-        inputs = Batches(self.train, limit=None).whole()[0]
+        inputs = Batches(self.train, device=like_inputs(self.models[0]).device).whole()[0]
         folded = Folded(self.models, inputs, fold, self.call)
         models = folded.models
         self.runner = Runner(models[0], symmetry=folded.claimed)
@@ -198,9 +199,11 @@ def _aligned(
     return act(other, align(first, other, symmetry, by=by, group=group, data=data, seed=seed).element)
 
 
-def _call(inputs: Any, kwargs: Mapping[str, Any] | None, data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of one call: those given, or the first batch."""
-    if inputs is None and not kwargs:
-        return arguments(Batches(data, limit=2).whole()[0])  # which says where there are none
+def _call(
+    model: nn.Module, inputs: Any, kwargs: Mapping[str, Any] | None, data: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of one call: those given, or the first batch, where the model is."""
+    if inputs is None and not kwargs:  # the data says where there are none
+        return arguments(Batches(data, limit=2, device=like_inputs(model).device).whole()[0])
     args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
     return args, dict(kwargs or {})

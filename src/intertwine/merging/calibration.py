@@ -79,7 +79,7 @@ def _tokens(example: Tensor, vocabulary: int, rows: int, generator: torch.Genera
     alike = (example == example[:1]).all(0) & (len(example) > 1)
     alike &= not bool(alike.all())
     free = torch.ones(vocabulary, dtype=torch.bool)
-    free[example[0][alike]] = False
+    free[example[0][alike].cpu()] = False
     choice = free.nonzero()[:, 0]
     drawn = choice[torch.randint(len(choice), (rows, *example.shape[1:]), generator=generator)]
     return torch.where(alike, example[:1], drawn.to(example))

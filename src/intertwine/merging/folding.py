@@ -106,6 +106,9 @@ class Folding:
             old = copied.get_submodule(path)
             shift = old.weight.detach().clone() if shifted else None
             _set(copied, path, PlainNorm(eps, shift).requires_grad_(old.weight.requires_grad))
+        for layer in copied.modules():
+            if isinstance(layer, nn.TransformerEncoderLayer) and isinstance(layer.norm1, PlainNorm):
+                layer.activation_relu_or_gelu = 0  # torch's fused kernel takes out a mean: leave it alone
         return factored(copied.train(model.training), self.factored)
 
 

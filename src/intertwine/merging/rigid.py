@@ -178,12 +178,13 @@ def expand(plan: MergePlan, weights: dict[str, Tensor]) -> None:
             for members in classes:
                 if len(members) == 1:
                     continue
-                first = torch.from_numpy(place.where[members[0]])
+                first = torch.from_numpy(place.where[members[0]]).to(tensor.device)
                 value = tensor.index_select(place.dim, first)
                 if place.consumes:
                     value = value / len(members)
                 for c in members:
-                    tensor.index_copy_(place.dim, torch.from_numpy(place.where[c]), value)
+                    index = torch.from_numpy(place.where[c]).to(tensor.device)
+                    tensor.index_copy_(place.dim, index, value)
             weights[part.param] = tensor
 
 

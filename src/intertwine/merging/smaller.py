@@ -14,7 +14,7 @@ from torch import nn
 from intertwine.checks import checked
 from intertwine.data import Evaluation, evaluate
 from intertwine.data.batches import Batches, arguments
-from intertwine.data.evaluation import Embeddings
+from intertwine.data.evaluation import Embeddings, like_inputs
 from intertwine.errors import InputError
 from intertwine.graph.example import Example
 from intertwine.graph.export import assert_runs, check_model, export
@@ -193,7 +193,8 @@ class _Job:
         if options.repair == "data" or measures:
             if calibration is None:
                 raise InputError("repair by data needs data", do="give data or train_data")
-            self.batches = [x for x, _ in Batches(calibration, batch=100, limit=_MEASURED)]
+            place = like_inputs(model).device
+            self.batches = [x for x, _ in Batches(calibration, batch=100, limit=_MEASURED, device=place)]
             for batch in self.batches[:1]:
                 assert_runs(model, *first_rows(arguments(batch), 2, 1), what="the data")
         wanted: Sequence[bool | None] = (bool(fold), bool(factor))

@@ -133,4 +133,4 @@ def record(
         outputs[1].append(next(found_b).cpu())
         if progress is not None:
             progress(len(labels[rows]))
-    return Recorded(labels, torch.cat(outputs[0]), torch.cat(outputs[1]), kept, sums)
+    return Recorded(labels.cpu(), torch.cat(outputs[0]), torch.cat(outputs[1]), kept, sums)

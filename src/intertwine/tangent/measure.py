@@ -24,6 +24,7 @@ from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.data.evaluation import call, like_inputs
 from intertwine.errors import DataError, InputError, ModelError
 from intertwine.graph.example import Example
+from intertwine.graph.export import eval_copy
 from intertwine.ir.ledger import Ids
 from intertwine.progress import Progress
 from intertwine.symmetry import Axis, Symmetry, Translation, trace
@@ -165,6 +166,9 @@ def dimension(
     (50, 8, 42, 'complete')
     """
     example = Example.of(inputs, kwargs)
+    if any(tensor.device.type != "cpu" for tensor in (*model.parameters(), *model.buffers())):
+        model, symmetry = eval_copy(model).to("cpu"), None  # decompositions in float64 are LAPACK's
+        example = example.map(Tensor.cpu)
     if symmetry is None:
         symmetry = trace(model, example.args, example.kwargs, seed=seed)
     theta = coordinates_of(model, symmetry)
@@ -337,7 +341,8 @@ class _Given:
             return
         shapes = self.example.shapes
         batch = shapes[0][0] if shapes and shapes[0] else 1
-        for found, _ in Batches(self.data, batch=batch, limit=self.limit):
+        place = like_inputs(self.model).device
+        for found, _ in Batches(self.data, batch=batch, limit=self.limit, device=place):
             if count_rows(found) == batch:
                 given = Example(*arguments(found))
                 missing = sorted(self.example.kwargs.keys() - given.kwargs.keys())
