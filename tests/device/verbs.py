@@ -1,6 +1,6 @@
-"""Every verb on models that live elsewhere, with data there and on the CPU.
+"""Every verb on models that live elsewhere, or are in another precision, with data there and on the CPU.
 
-    python -m tests.device.verbs LIBRARY [WORD ...]
+    python -m tests.device.verbs LIBRARY|cpu float32|bfloat16|float16 [WORD ...]
 
 Prints one line of JSON: name of the case (of those that hold a word) -> what went wrong, or "".
 """
@@ -54,20 +54,21 @@ def words(seed: int) -> nn.Module:
 class Cases:
     """What is tried; each case returns models that must have stayed where they were."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.device, self.dtype = device, dtype
+        self.close = 1e-4 if dtype == torch.float32 else 0.1
         torch.manual_seed(0)
         x, tokens = torch.randn(96, 3, 8, 8), torch.randint(0, 20, (64, 8))
         y, next_tokens = images(0)(x).argmax(1), words(0)(tokens).argmax(1)
-        self.a, self.b, self.c = (images(seed).to(device) for seed in range(3))
-        self.v, self.w = (words(seed).to(device) for seed in range(2))
-        self.images = {"there": (x.to(device), y.to(device)), "cpu": (x, y)}
+        self.a, self.b, self.c = (images(seed).to(device, dtype) for seed in range(3))
+        self.v, self.w = (words(seed).to(device, dtype) for seed in range(2))
+        self.images = {"there": (x.to(device, dtype), y.to(device)), "cpu": (x, y)}
         self.tokens = {"there": (tokens.to(device), next_tokens.to(device)), "cpu": (tokens, next_tokens)}
-        self.example, self.text = x[:2].to(device), tokens[:2].to(device)
+        self.example, self.text = x[:2].to(device, dtype), tokens[:2].to(device)
 
     def all(self) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield from self.of_one_model()
-        for where in ("there", "cpu"):
+        for where in ("there", "cpu") if self.device.type != "cpu" else ("there",):
             for name, case in (*self.of_images(where), *self.of_text(where)):
                 yield f"{name}, data {where}", case
 
@@ -173,39 +174,46 @@ class Cases:
 
     def same(self, model: nn.Module, other: nn.Module, x: Tensor) -> nn.Module:
         error = (model(x) - other(x)).abs().max().item()
-        assert error < 1e-4, error
+        assert error < self.close, error
         return model
 
     def as_on_cpu(self, model: nn.Module, example: Tensor, **options: Any) -> nn.Module:
-        here = it.merge(images(0), example.cpu(), **options).model
+        here = it.merge(images(0).to(self.dtype), example.cpu(), **options).model
         there = it.merge(model, example, **options).model
         error = (there(example).cpu() - here(example.cpu())).abs().max().item()
-        assert error < 1e-3, error
+        assert error < 10 * self.close, error
         return there
 
 
-def main(library: str) -> None:
+def main(library: str, dtype: str, *words: str) -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    cases = Cases(install(Path(library)))
+    device = torch.device("cpu") if library == "cpu" else install(Path(library))
+    cases = Cases(device, getattr(torch, dtype))
     found: dict[str, str] = {}
     for name, case in cases.all():
-        if len(sys.argv) > 2 and not any(w in name for w in sys.argv[2:]):
-            continue
-        try:
-            model = case()
-            if isinstance(model, nn.Module):
-                moved = [n for n, t in model.state_dict().items() if t.device != cases.device]
-                assert not moved, f"{moved[0]} left the device"
-            found[name] = ""
-        except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            ours = [f for f in traceback.extract_tb(error.__traceback__) if "intertwine" in f.filename]
-            last = (ours or [place])[-1]
-            text = " ".join(str(error).split())[:300]
-            found[name] = f"{type(error).__name__}: {text} ({Path(last.filename).name}:{last.lineno})"
+        if not words or any(word in name for word in words):
+            found[name] = tried(case, cases)
     print(json.dumps(found))
 
 
+def tried(case: Callable[[], Any], cases: Cases) -> str:
+    """What went wrong, or nothing."""
+    try:
+        model = case()
+        if isinstance(model, nn.Module):
+            state = model.state_dict().items()
+            moved = [n for n, t in state if t.device != cases.device]
+            assert not moved, f"{moved[0]} left the device"
+            moved = [n for n, t in state if t.is_floating_point() and t.dtype != cases.dtype]
+            assert not moved, f"{moved[0]} is in another precision"
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        last = ([f for f in frames if "intertwine" in f.filename] or frames)[-1]
+        text = " ".join(str(error).split())[:300]
+        return f"{type(error).__name__}: {text} ({Path(last.filename).name}:{last.lineno})"
+    return ""
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

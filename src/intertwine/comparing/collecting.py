@@ -107,7 +107,8 @@ class Runner:
         found, output = self._graph(inputs)[1](args, kwargs, [v.node for v in chosen])
         if not output.dim():
             raise ModelError("the model's output is one number for all inputs", do="return one an input")
-        return {v.name: v.features(found[v.node], WIDEST) for v in chosen}, output
+        values = {v.name: v.features(found[v.node], WIDEST) for v in chosen}
+        return {name: _measurable(value) for name, value in values.items()}, output
 
     def held(self, inputs: Any, only: Iterable[str] | None = None) -> int:
         """The bytes that the values of one input take."""
@@ -138,6 +139,11 @@ class Runner:
             symmetry = Symmetry(export(self.model, args, kwargs)) if like is None else like._graph(inputs)[0]
             self._graphs[key] = symmetry, Recorder(symmetry.traced, self.model)
         return self._graphs[key]
+
+
+def _measurable(value: Tensor) -> Tensor:
+    """Half precision is measured in float32: sums would overflow, and some products have no kernel."""
+    return value.float() if value.is_floating_point() and value.itemsize < 4 else value
 
 
 @checked

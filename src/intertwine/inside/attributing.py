@@ -101,7 +101,7 @@ def attribute(
     look = _Look(back, carrier, given, totals, weight, tuple(methods), rng, controls, scale > 0)
     views = tuple(look.at(members, maps, inputs, labels, show) for members, maps in ranked[:classes])
     shown = sorted({n for view in views for n in view.inputs})
-    rows = {n: given.rows(torch.tensor([n])).first[0].cpu().numpy() for n in shown}
+    rows = {n: _array(given.rows(torch.tensor([n])).first[0]) for n in shown}
     return Attribution(
         axis=axis, at=carrier.name, group=str(chosen.group), beta=None if channel is not None else beta,
         by="given" if channel is not None else by, methods=tuple(methods), classes=views, found=len(ranked),
@@ -264,3 +264,9 @@ class _Look:
         labels = self.given.labels.cpu()
         first = {int(label): int((labels == label).nonzero()[0]) for label in labels.unique()}
         return {self.given.label_name(n): float(scores[labels == label].mean()) for label, n in first.items()}
+
+
+def _array(row: Tensor) -> np.ndarray:
+    """An input for the page; numpy has no bfloat16."""
+    array: np.ndarray = (row.float() if row.is_floating_point() else row).cpu().numpy()
+    return array

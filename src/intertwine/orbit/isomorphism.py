@@ -44,15 +44,16 @@ def find_isomorphism(
     model_a: nn.Module,
     model_b: nn.Module,
     symmetry: Symmetry,
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,
     *,
     restarts: int = 3,
     seed: int = 0,
 ) -> Isomorphism:
     """The element that carries `model_a` into `model_b`, if there is one: that of `align(model_b, model_a)`.
 
-    It is checked on all weights and buffers, never a guess. restarts: random starts of the search, which is
-    made where the closed form finds none.
+    It is checked on all weights and buffers, never a guess. tolerance: relative to the largest entry of a
+    weight (default: 1e-5, or what weights of half precision are rounded by). restarts: random starts of the
+    search, which is made where the closed form finds none.
 
     >>> import torch
     >>> from intertwine import act, trace
@@ -65,6 +66,7 @@ def find_isomorphism(
     False
     """
     pair = Pairing(symmetry, model_b, model_a)
+    tolerance = max(TOLERANCE, pair.rounding / 2) if tolerance is None else tolerance
     before, after = _others(model_a, symmetry), _others(model_b, symmetry)
     # The closed form may come near and miss, where scalings of several channels hang together: then search.
     for find in (

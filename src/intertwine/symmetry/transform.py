@@ -325,10 +325,11 @@ def multiply(
     for orbit, axis in s.linear.items():
         if key in axis.places:
             where, fibre, exponent = axis.places[key]
-            matrix = linear[orbit][torch.from_numpy(fibre)].to(tensor)
-            if (exponent < 0).any():
-                straight = torch.from_numpy(exponent > 0).to(tensor.device)[:, None, None]
+            matrix = linear[orbit][torch.from_numpy(fibre)]
+            if (exponent < 0).any():  # inverted before it is rounded: halves have no inverse
+                straight = torch.from_numpy(exponent > 0).to(matrix.device)[:, None, None]
                 matrix = torch.where(straight, matrix, torch.linalg.inv(matrix).mT)
+            matrix = matrix.to(tensor)
             front = in_front(tensor, shape, dim).clone()
             index = torch.from_numpy(where).to(tensor.device)
             front[..., index] = torch.einsum("...bn,bmn->...bm", front[..., index], matrix)
