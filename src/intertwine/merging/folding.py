@@ -243,7 +243,8 @@ def _fold_norm(norm: GainedNorm, state: dict[str, Tensor], shifted: bool) -> Non
         channel = torch.from_numpy(reader.channel).to(gain.device)
         here = channel >= 0
         if shift is not None and not shifted:
-            state[reader.bias] = state[reader.bias] + weight @ torch.where(here, shift[channel], 0.0)
+            read = weight @ torch.where(here, shift[channel], 0.0)
+            state[reader.bias] = state[reader.bias] + read.reshape(len(read), -1).sum(1)  # over a convolution's window
         weight = weight * torch.where(here, gain[channel], 1.0)
         state[reader.weight] = weight.movedim(-1, reader.dim)
 
