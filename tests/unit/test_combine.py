@@ -481,6 +481,8 @@ def test_a_soup_leaves_out_what_spoils_it():
     bad = zoo.build("digits-vgg").eval()
     mixed = METHODS["soup"]([bad, good], Settings((0.5, 0.5), data=data))
     assert all(torch.equal(t, good.state_dict()[n]) for n, t in mixed.state_dict().items())
+    made = combine([bad, good], train_data=data, how="soup").model
+    assert all(torch.equal(t, good.state_dict()[n]) for n, t in made.state_dict().items())
 
 
 @pytest.mark.parametrize(

@@ -141,9 +141,7 @@ def test_a_branch_moves_as_its_derivative_says(kind, x):
     move = [torch.randn_like(w) for w in weights]
     line = _Line(Aim(made, torch.zeros(())), weights)
     step = 1e-6
-    there, back = (
-        made(tuple(w + s * m for w, m in zip(weights, move, strict=True))) for s in (step, -step)
-    )
+    there, back = (made(tuple(w + s * m for w, m in zip(weights, move, strict=True))) for s in (step, -step))
     slope = (there - back) / (2 * step)
     made(weights)
     torch.testing.assert_close(line.push(move), slope, rtol=1e-6, atol=1e-6 * float(slope.abs().max()))

@@ -104,8 +104,6 @@ def combine(
         raise InputError(f"{sweeps} sweeps solve for nothing", do="give at least 1")
     if not 0 <= follow <= 1:
         raise InputError(f"no correlation is {follow}", do="give a follow from 0 to 1")
-    if together is not None and together < 0:
-        raise InputError(f"{together} steps", do="give a number of at least 0")
     solves = (repair or how) in ("least-squares", "layerwise")
     if together and not (solves or how == "zip"):
         raise InputError("layers are solved for together where they are solved for", do="use how='layerwise'")

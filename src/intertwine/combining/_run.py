@@ -6,6 +6,8 @@ import copy
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -276,8 +278,10 @@ class Combining:
         """The mean of the weights, or another of `METHODS`."""
         name = "average" if self.how == "layerwise" else self.how
         self.say(name)
-        data = self.labelled if self.how == "soup" and self.train is not None else self.train
-        self.model = METHODS[name](self.moved, Settings(**{**vars(settings), "data": data}))
+        soup = self.how == "soup" and self.train is not None
+        data = self.labelled if soup else self.train
+        mended = partial(reset, data=self.train) if soup and self.repair == "reset" else None
+        self.model = METHODS[name](self.moved, replace(settings, data=data, mended=mended))
         if self.repair != "none" and self.worth:
             self.stages.append(self.worth.stage("averaged", self.model))
 
@@ -285,6 +289,8 @@ class Combining:
         """Statistics of the average, or all of its layers."""
         self.say(f"repair: {self.repair}")
         if self.repair == "none" or (self.repair == "reset" and not norms_of(self.model)):
+            return
+        if self.repair == "reset" and self.how == "soup":  # which was chosen with its statistics reset
             return
         self._need_inputs(f"repair={self.repair!r}")
         if self.repair == "reset":

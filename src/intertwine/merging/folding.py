@@ -244,7 +244,8 @@ def _fold_norm(norm: GainedNorm, state: dict[str, Tensor], shifted: bool) -> Non
         here = channel >= 0
         if shift is not None and not shifted:
             read = weight @ torch.where(here, shift[channel], 0.0)
-            state[reader.bias] = state[reader.bias] + read.reshape(len(read), -1).sum(1)  # over a convolution's window
+            window = read.reshape(len(read), -1)  # of a convolution; 1 of a linear layer
+            state[reader.bias] = state[reader.bias] + window.sum(1)
         weight = weight * torch.where(here, gain[channel], 1.0)
         state[reader.weight] = weight.movedim(-1, reader.dim)
 
