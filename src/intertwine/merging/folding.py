@@ -217,11 +217,12 @@ def _centre(axis: Axis, norms: list[GainedNorm], state: dict[str, Tensor]) -> No
     """M W for everything that writes to the stream of norms that subtract the mean."""
     if not any(n.centres for n in norms):
         return
-    behind = {reader.weight for n in norms for reader in n.readers}
+    # A weight that reads one norm may write to the stream with its other dimension.
+    behind = {(reader.weight, reader.dim) for n in norms for reader in n.readers}
     own = {name for n in norms for name in (n.gain, n.shift)}
     for member in axis.members:
         name = member.param
-        if name in own or name in behind:
+        if name in own or (name, member.dim) in behind:
             continue
         if member.role == "in":
             raise Unsupported(
