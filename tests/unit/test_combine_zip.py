@@ -206,7 +206,7 @@ def test_networks_of_unequal_widths_are_combined_layer_by_layer():
     assert "widened" in result.notes[0] and result.model.stem.out_channels == 12
     with torch.no_grad():
         assert off(result.model(X), (a(X) + b(X)) / 2) < 0.5
-    with pytest.raises(InputError, match="cannot be made equal: head.weight"):
+    with pytest.raises(InputError, match=r"cannot be made equal: head\.weight"):
         combine([a, net(1, classes=7)], train_data=X)
 
 

@@ -70,7 +70,7 @@ def combine(
     sweeps: how often all layers are solved for; each sweep is pulled towards what the last one made.
     follow: channels that one layer reads, and whose correlation between the networks is less, are not
     averaged: each follows one network. together: steps in which all layers of a residual branch are then
-    solved for together, towards what the sum should be (default: 12 where layers are solved for; 0: not).
+    solved for together, towards what the sum should be (default: 12, of zip 0; 0: not at all).
     epochs: passes over the inputs in which the combined network learns the models' mean outputs, in steps of
     learning_rate times the size of each tensor; augment: on mirrored, shifted and mixed images; hidden: how
     much the mean of the aligned models' hidden values counts beside their outputs (images are not mixed).
@@ -109,7 +109,6 @@ def combine(
         raise InputError("layers are solved for together where they are solved for", do="use how='layerwise'")
     if follow and not solves:
         raise InputError("channels follow one network where layers are solved for", do="use how='layerwise'")
-    steps_together = TOGETHER if together is None else together
     if not 0 <= hidden < math.inf:
         raise InputError(f"hidden values cannot count {hidden}", do="give a number of at least 0")
     run = Combining(models, data, train_data, how, align, repair, shares, names, train_limit, heads, progress)
@@ -120,14 +119,14 @@ def combine(
         return run.result()
     run.fold(fold, symmetry)
     if how == "zip":
-        run.zip(symmetry, target_params, trunk, ridge, sweeps, steps_together, seed)
+        run.zip(symmetry, target_params, trunk, ridge, sweeps, together or 0, seed)
     else:
         run.move(symmetry, seed)
         if run.one_orbit():
             return run.result()
         run.move_by_loss(steps, permute, seed)
         run.average(settings)
-        run.mend(ridge, sweeps, follow, steps_together, seed)
+        run.mend(ridge, sweeps, follow, TOGETHER if together is None else together, seed)
     run.unfold()
     if calibrate:
         run.calibrate()

@@ -12,12 +12,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 from torch import Tensor, fx
-from torch.autograd import forward_ad
 
+from intertwine.combining._branch_made import BranchMade
 from intertwine.combining._gauss_newton import Aim, nearer
 from intertwine.combining._lockstep import Lockstep
 from intertwine.combining._normal import LEFT_OUT, Spread
@@ -92,13 +90,14 @@ def refine(
     should be, and where nothing should come through a rectifier after it.
     """
     last = branch.layers[-1]
+    nodes = [*branch.nodes, *after]
     moving = [node for layer in branch.layers for node in _moving(run, own, layer)]
     fit, left_out = list[Aim](), list[Aim]()
     rows = last.count(run.env[after[-1]][0][0])
     for k in range(len(run.batches)):
         most, into = (LEFT_OUT_ROWS, left_out) if k % LEFT_OUT == LEFT_OUT - 1 else (ROWS, fit)
         if len(into) * rows < most:
-            into.append(Aim(BranchMade(run, own, branch, after, moving, k), *goal(k)))
+            into.append(Aim(BranchMade(run, own, branch.layers, nodes, moving, k), *goal(k)))
     if not left_out:
         return
     start = tuple(run.known(node, own).clone() for node in moving)
@@ -116,71 +115,6 @@ def refine(
     for node in branch.nodes:
         if node is not last.source:
             run.env.pop(node, None)
-
-
-class BranchMade:
-    """What a branch makes of a batch, as rows: a function of the weights that move.
-
-    Of dual weights (W, W') a layer moves by x W' + x' W + b', which is all that is computed: x W + b is known
-    from the last call with plain weights, which have to be the same.
-    """
-
-    def __init__(
-        self,
-        run: Lockstep,
-        own: int,
-        branch: ResidualBranch,
-        after: Sequence[fx.Node],
-        moving: Sequence[fx.Node],
-        batch: int,
-    ) -> None:
-        self.run, self.own, self.batch = run, own, batch
-        self.nodes, self.moving = [*branch.nodes, *after], moving
-        self.layers = {layer.node: layer for layer in branch.layers}
-        self.columns = branch.layers[-1].columns
-        self.plain = dict[fx.Node, Tensor]()
-
-    def __call__(self, weights: Sequence[Tensor]) -> Tensor:
-        """The rows of the last node."""
-        values = dict(zip(self.moving, weights, strict=True))
-        dual = forward_ad.unpack_dual(weights[0]).tangent is not None
-        for node in self.nodes:
-            if dual and node in self.layers:
-                values[node] = forward_ad.make_dual(self.plain[node], self._moved(self.layers[node], values))
-                continue
-            values[node] = self._run(node, values)
-            if node in self.layers:
-                self.plain[node] = values[node].detach()
-        return self.columns(values[self.nodes[-1]])
-
-    def _moved(self, layer: SolvableLayer, values: Mapping[fx.Node, Tensor]) -> Tensor:
-        """x W' + x' W + b'."""
-        (x, moved), (weight, turned), bias = (
-            (None, None) if node is None else forward_ad.unpack_dual(self._value(node, values))
-            for node in (layer.source, layer.weight, layer.bias)
-        )
-        parts = [(x, turned, bias[1])] if moved is None else [(x, turned, bias[1]), (moved, weight, None)]
-        made = []
-        for read, matrix, shift in parts:
-            own: dict[fx.Node, Any] = {layer.source: read, layer.weight: matrix}
-            if layer.bias is not None:
-                own[layer.bias] = torch.zeros_like(bias[0]) if shift is None else shift
-            made.append(self._run(layer.node, own))
-        return sum(made[1:], made[0])
-
-    def _run(self, node: fx.Node, values: Mapping[fx.Node, Tensor]) -> Any:
-        program = self.run.programs[self.own]
-        mine = program.mine[node]
-
-        def at(n: fx.Node) -> Any:
-            return self._value(program.theirs[n], values)
-
-        return mine.target(*fx.node.map_arg(mine.args, at), **fx.node.map_arg(mine.kwargs, at))  # type: ignore[operator]
-
-    def _value(self, node: fx.Node, values: Mapping[fx.Node, Tensor]) -> Any:
-        found = values.get(node)
-        found = self.run.weight(node, self.own) if found is None else found
-        return self.run.env[node][self.own][self.batch] if found is None else found
 
 
 def _moving(run: Lockstep, own: int, layer: SolvableLayer) -> list[fx.Node]:

@@ -22,7 +22,7 @@ from intertwine.combining._distil import scores_of
 from intertwine.combining._folded import Folded
 from intertwine.combining._hidden import HiddenValues
 from intertwine.combining._join import Heads, join
-from intertwine.combining._layerwise import TOGETHER, Kept, Narrow, batch_graph, solved
+from intertwine.combining._layerwise import Kept, Narrow, batch_graph, solved
 from intertwine.combining._lockstep import cut
 from intertwine.combining._statistics import reset
 from intertwine.data.batches import Batches, count_rows, take
@@ -73,7 +73,7 @@ def zipped(
     trunk: str | None = None,
     ridge: float | None = None,
     sweeps: int = 1,
-    together: int = TOGETHER,
+    together: int = 0,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Zipped:
