@@ -14,12 +14,12 @@ ways: plain        average, batch-norm statistics reset
       repair       permutations by activations, average, every layer rescaled (Jordan et al. 2022), reset
       combine      aligned by activations, every layer solved for by least squares
       loss         alignment learned on the outputs (of combine by loss: before the layers are solved for)
-      flipped      as combine, with the mirror images of the images as inputs too
-      two sweeps   as combine, all layers solved for a second time
+      apart        as combine, every layer of a residual branch on its own (--together 0)
+      flipped      as apart, with the mirror images of the images as inputs too
+      two sweeps   as apart, all layers solved for a second time
       follow       as two sweeps, unlike channels follow one network each; follow flipped: with mirror images
-      together     as combine, the layers of residual branches solved for together
       zip          of trunk: side by side, merged, solved for; zip to layer2: with third stages of their own
-      learned      as combine, then learned on the networks' mean outputs (images: --augment --hidden)
+      learned      as apart, then learned on the networks' mean outputs (images: --augment --hidden)
 2,000 unlabelled training inputs serve for all of that; all test inputs, or --limit of them, for the one
 number that is printed. Every number goes into the JSON file when it is known, and a second run goes on
 from there; `python scripts/make_combine_table.py` writes the table of docs/combine.md from it.
@@ -54,7 +54,6 @@ HELD = 25_600  # characters
 EPOCHS = 60  # of images that are mirrored and shifted anew in each
 HIDDEN = 10.0  # how much hidden values count beside the outputs
 RATE = 1.5e-2
-TOGETHER = 12  # steps for the layers of a residual branch
 TRUNK: dict[str, Any] = {"epochs": 40, "learning_rate": 4e-3, "hidden": 5.0}  # 1.5e-2 loses what was there
 PASSES = 12  # of transformers: with all that comes before, less than two CPU minutes of the GPTs
 TEN = 10  # classes of the first head of a trunk
@@ -87,12 +86,12 @@ IMAGES: dict[str, Make] = {
     "git-re-basin": rebasin,
     "repair": made(how="average", repair="rescale"),
     "combine": made(),
-    "flipped": made(flip=True),
-    "two sweeps": made(sweeps=2),
-    "together": made(together=TOGETHER),
-    "follow": made(sweeps=2, follow=0.3),
-    "follow flipped": made(sweeps=2, follow=0.4, flip=True),
-    "learned": made(epochs=EPOCHS, learning_rate=RATE, augment=True, hidden=HIDDEN),
+    "apart": made(together=0),
+    "flipped": made(together=0, flip=True),
+    "two sweeps": made(together=0, sweeps=2),
+    "follow": made(together=0, sweeps=2, follow=0.3),
+    "follow flipped": made(together=0, sweeps=2, follow=0.4, flip=True),
+    "learned": made(together=0, epochs=EPOCHS, learning_rate=RATE, augment=True, hidden=HIDDEN),
 }
 TEXT: dict[str, Make] = {
     "plain": made(how="average", align="none"),
@@ -100,10 +99,10 @@ TEXT: dict[str, Make] = {
     "activations": made(how="average", fold=False),
     "folded": made(how="average"),
     "combine": made(),
-    "together": made(together=TOGETHER),
+    "apart": made(together=0),
     "loss": made(align="loss", how="average"),
     "combine by loss": made(align="loss"),
-    "learned": made(epochs=PASSES, learning_rate=4e-2),
+    "learned": made(together=0, epochs=PASSES, learning_rate=4e-2),
 }
 UNFOLDED: dict[str, Make] = {
     "plain": made(how="average", align="none"),
@@ -111,10 +110,10 @@ UNFOLDED: dict[str, Make] = {
     "repair": made(how="average", repair="rescale"),
     "activations": made(how="average"),
     "combine": made(),
-    "together": made(together=TOGETHER),
+    "apart": made(together=0),
     "loss": made(how="average", align="loss"),
     "combine by loss": made(align="loss"),
-    "learned": made(epochs=PASSES, learning_rate=2e-2),
+    "learned": made(together=0, epochs=PASSES, learning_rate=2e-2),
 }
 
 

@@ -45,12 +45,12 @@ WAYS = (
     ("zip", "**combine** `--how zip`"),
     ("zip to layer2", "**combine** `--how zip --trunk 'layer2.*'`"),
     ("combine by loss", "combine `--align loss`"),
-    ("flipped", "combine `--flip`"),
-    ("two sweeps", "combine `--sweeps 2`"),
-    ("together", "combine `--together 12`"),
-    ("follow", "combine `--sweeps 2 --follow 0.3`"),
-    ("follow flipped", "combine `--sweeps 2 --follow 0.4 --flip`"),
-    ("learned", "combine `--epochs`, images with `--augment --hidden`"),
+    ("apart", "combine `--together 0`"),
+    ("flipped", "combine `--together 0 --flip`"),
+    ("two sweeps", "combine `--together 0 --sweeps 2`"),
+    ("follow", "combine `--together 0 --sweeps 2 --follow 0.3`"),
+    ("follow flipped", "combine `--together 0 --sweeps 2 --follow 0.4 --flip`"),
+    ("learned", "combine `--together 0 --epochs`, images with `--augment --hidden`"),
 )
 SIGMAS = 1.96
 

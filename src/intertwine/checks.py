@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 _RANGES: dict[Real | Whole, str] = {
     numbers.seed: "seed",
-    numbers.whole: "epochs restarts controls number examples",
+    numbers.whole: "epochs restarts controls number examples together",
     numbers.fraction: "beta quantile threshold max_drop density max_ratio",
     numbers.share: "target_params target_flops",
     numbers.positive: "learning_rate lr ridge tolerance bound epsilon seconds max_seconds",

@@ -481,6 +481,8 @@ def test_a_soup_leaves_out_what_spoils_it():
     bad = zoo.build("digits-vgg").eval()
     mixed = METHODS["soup"]([bad, good], Settings((0.5, 0.5), data=data))
     assert all(torch.equal(t, good.state_dict()[n]) for n, t in mixed.state_dict().items())
+    made = combine([bad, good], train_data=data, how="soup").model
+    assert all(torch.equal(t, good.state_dict()[n]) for n, t in made.state_dict().items())
 
 
 @pytest.mark.parametrize(
@@ -532,3 +534,14 @@ def test_inputs_that_overflow_are_told() -> None:
     sums.add(torch.full((1, 4, 3), 1e30), torch.ones(4, 2))
     with pytest.raises(DataError, match="not finite"):
         sums.solve(torch.zeros(1, 2, 3).double(), 0.1, centred=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_inputs_are_brought_into_the_precision_of_the_networks(dtype):
+    torch.manual_seed(0)
+    nets = [nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 3)).to(dtype).eval() for _ in range(2)]
+    x = torch.randn(300, 4)
+    with torch.no_grad():
+        wanted = sum(net(x.to(dtype)).double() for net in nets) / 2
+        made = combine(nets, train_data=x).model(x.to(dtype)).double()
+    assert float((made - wanted).square().mean() / wanted.var()) < 0.2

@@ -76,16 +76,17 @@ def net(seed, *blocks, kind=Block):
 def test_blocks_that_do_nothing_change_nothing(kind):
     shallow, deep = net(0, 2, 1, kind=kind), net(1, 4, 1, kind=kind)
     found = equal_depths([shallow, deep], X, ["a", "b"])
-    assert found.deepest == 1 and found.models[1] is deep and not found.free[1]
+    assert found.deepest == 1 and found.models[1] is deep and not found.idle[1]
     assert len(found.models[0].stages[0]) == 4 and len(shallow.stages[0]) == 2
     with torch.no_grad():
         torch.testing.assert_close(found.models[0](X), shallow(X), rtol=1e-5, atol=1e-5)
     # What those blocks read is free, and nothing else is: any numbers there leave the function as it is.
     with torch.no_grad():
         own = dict(found.models[0].named_parameters())
-        for name in found.free[0]:
-            if name in own:
-                own[name].normal_()
+        free = [n for n in own if n.startswith(tuple(found.idle[0])) and n not in found.zero]
+        assert free
+        for name in free:
+            own[name].normal_()
         torch.testing.assert_close(found.models[0](X), shallow(X), rtol=1e-5, atol=1e-5)
 
 
@@ -112,6 +113,27 @@ def test_unrelated_networks_of_unequal_depths_are_nearer_than_their_average():
         errors = [
             float((combine([a, b], train_data=X, **way).model(new) - wanted).square().mean())
             for way in ({}, {"how": "average", "align": "none"})
+        ]
+    assert errors[0] < 0.5 * errors[1]
+
+
+def test_blocks_are_put_into_networks_whose_norms_are_folded():
+    def words(seed, depth):
+        torch.manual_seed(seed)
+        blocks = [Pre(8) for _ in range(depth)]
+        model = nn.Sequential(nn.Embedding(11, 8), nn.Sequential(*blocks), nn.LayerNorm(8), nn.Linear(8, 11))
+        for norm in (m for m in model.modules() if isinstance(m, nn.LayerNorm)):
+            nn.init.uniform_(norm.weight, 0.5, 1.5)
+            nn.init.normal_(norm.bias, std=0.1)
+        return model.eval()
+
+    ids, new = torch.randint(11, (2, 400, 6), generator=torch.Generator().manual_seed(0))
+    a, b = words(0, 1), words(1, 3)
+    with torch.no_grad():
+        wanted = (a(new) + b(new)) / 2
+        errors = [
+            float((combine([a, b], train_data=ids, **way).model(new) - wanted).square().mean())
+            for way in ({"fold": True}, {"how": "average", "align": "none"})
         ]
     assert errors[0] < 0.5 * errors[1]
 

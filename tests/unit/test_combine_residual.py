@@ -8,11 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from intertwine.combining._gauss_newton import Aim, nearer, total
+from intertwine import combine
+from intertwine.combining._branch_made import BranchMade
+from intertwine.combining._gauss_newton import Aim, _Line, nearer, total
 from intertwine.combining._layerwise import Layerwise, batch_graph
 from intertwine.combining._lockstep import Lockstep, whole_batches
 from intertwine.combining._residual import find_branch
 from intertwine.combining._rows import find_layer
+from intertwine.errors import InputError
 from intertwine.graph.export import export
 
 X = torch.randn(600, 6, 7, 7, generator=torch.Generator().manual_seed(3))
@@ -122,3 +125,45 @@ def test_a_step_that_helps_nothing_left_out_is_not_taken():
 def test_where_nothing_should_come_through_only_what_does_counts():
     aim = Aim(lambda w: w[0], torch.tensor([5.0, 5.0, 5.0]), torch.tensor([True, True, False]))
     assert total([aim], (torch.tensor([-3.0, 2.0, 4.0]),)) == 4.0 + 1.0
+
+
+@pytest.mark.parametrize("kind, x", [(Bottleneck, X[:60]), (Gated, X[:60, 0, :, :5])], ids=["norms", "gated"])
+def test_a_branch_moves_as_its_derivative_says(kind, x):
+    net = fresh(kind, 0, x).double()
+    traced = export(net, (x.double(),), {})
+    run = Lockstep(traced, [net], [[x.double()]])
+    layers = [find_layer(n, traced.weights) for n in run.nodes if n.op == "call_function"]
+    last = [layer for layer in layers if layer is not None][-1]
+    branch = find_branch(last, run.nodes, traced.weights)
+    run.hold(branch.reads)
+    run.walk(lambda node: None)
+    moving = [layer.weight for layer in branch.layers]
+    made = BranchMade(run, 0, branch.layers, [*branch.nodes, last.node], moving, 0)
+    weights = tuple(run.known(node, 0).clone() for node in moving)
+    torch.manual_seed(0)
+    move = [torch.randn_like(w) for w in weights]
+    line = _Line(Aim(made, torch.zeros(())), weights)
+    step = 1e-6
+    there, back = (made(tuple(w + s * m for w, m in zip(weights, move, strict=True))) for s in (step, -step))
+    slope = (there - back) / (2 * step)
+    made(weights)
+    torch.testing.assert_close(line.push(move), slope, rtol=1e-6, atol=1e-6 * float(slope.abs().max()))
+    error = torch.randn_like(slope)
+    pulled = sum((p * m).sum() for p, m in zip(line.pull(error), move, strict=True))
+    torch.testing.assert_close(pulled, (error * slope).sum(), rtol=1e-6, atol=1e-6)
+
+
+def test_branches_are_solved_for_together_unless_told_otherwise():
+    nets = [fresh(Gated, seed, X[:, 0, :, :5]) for seed in (0, 1)]
+    x = X[:, 0, :, :5]
+    usual, asked, apart = (
+        combine(nets, train_data=x, **way).model(x[:9]) for way in ({}, {"together": 12}, {"together": 0})
+    )
+    assert torch.equal(usual, asked) and not torch.allclose(usual, apart, rtol=1e-3)
+    with pytest.raises(InputError, match="at least 0"):
+        combine(nets, train_data=x, together=-1)
+
+
+def test_few_inputs_are_left_out_too():
+    assert [len(batch[0]) for batch in whole_batches(X[:40])] == [10] * 4
+    assert [len(batch[0]) for batch in whole_batches(X[:3])] == [3]

@@ -206,7 +206,7 @@ def test_networks_of_unequal_widths_are_combined_layer_by_layer():
     assert "widened" in result.notes[0] and result.model.stem.out_channels == 12
     with torch.no_grad():
         assert off(result.model(X), (a(X) + b(X)) / 2) < 0.5
-    with pytest.raises(InputError, match="other weights"):
+    with pytest.raises(InputError, match=r"cannot be made equal: head\.weight"):
         combine([a, net(1, classes=7)], train_data=X)
 
 
@@ -243,3 +243,9 @@ def test_zip_from_the_command_line(tmp_path, capsys):
     argv[argv.index(str(folder))] = str(out)
     assert main([*argv, "--heads", "each"]) != 0
     assert "head-data" in capsys.readouterr().err
+
+
+def test_widths_that_cannot_be_made_equal_are_told():
+    narrow, wide = (nn.Sequential(nn.Linear(3, n), nn.LayerNorm(n), nn.Linear(n, 2)).eval() for n in (4, 6))
+    with pytest.raises(InputError, match=r"cannot be made equal: 0.weight is \(4, 3\) and \(6, 3\)"):
+        combine([narrow, wide], train_data=torch.randn(40, 3))

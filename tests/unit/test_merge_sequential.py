@@ -95,6 +95,30 @@ def test_a_folding_is_rebuilt_from_what_it_says(net: Net) -> None:
     assert torch.equal(again(_ids(3)), folded(_ids(3)))
 
 
+@pytest.mark.parametrize("padding", [0, 1])
+def test_a_norm_that_a_convolution_reads_is_folded_where_no_border_is_made_up(padding: int) -> None:
+    class Images(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.norm = nn.Conv2d(3, 6, 1), nn.LayerNorm(6)
+            self.down = nn.Conv2d(6, 5, 2, stride=2, padding=padding)
+            nn.init.uniform_(self.norm.weight, 0.5, 1.5)
+            nn.init.normal_(self.norm.bias)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.down(self.norm(self.stem(x).movedim(1, -1)).movedim(-1, 1)).mean((2, 3))
+
+    torch.manual_seed(0)
+    images, x = Images(), torch.randn(4, 3, 8, 8)
+    if padding:  # a shift that becomes a bias would stand beside the image too
+        with pytest.raises(Unsupported, match="the folded model is off"):
+            fold(images, x)
+    else:
+        folded = fold(images, x)
+        assert isinstance(folded.norm, PlainNorm)
+        torch.testing.assert_close(folded(x), images(x), rtol=0, atol=1e-5)
+
+
 def test_a_stream_that_is_read_without_a_norm_keeps_its_mean() -> None:
     class Bare(Net):
         def forward(self, ids: Tensor) -> Tensor:

@@ -35,9 +35,13 @@ def add_solving(parser: Options) -> None:
     value(parser, "--follow", types.fraction, "X",
         "channels that correlate less follow one network each, not the mean (default: 0)",
         default=0.0)  # fmt: skip
-    value(parser, "--together", types.most(1000, 0), "N",
-        "then solve for all layers of a residual branch together, in N steps (default: 0; 12 is plenty)",
-        default=0)  # fmt: skip
+    value(
+        parser,
+        "--together",
+        types.most(1000, 0),
+        "N",
+        "then solve for layers of a residual branch together, in N steps (default: 12, of zip 0)",
+    )
 
 
 def add_zip(parser: Options) -> None:

@@ -12,6 +12,7 @@ from intertwine.checks import checked
 from intertwine.combining._by_loss import STEPS
 from intertwine.combining._distil import RATE
 from intertwine.combining._join import Heads
+from intertwine.combining._layerwise import TOGETHER
 from intertwine.combining._methods import Settings
 from intertwine.combining._result import Combination
 from intertwine.combining._run import Align, Combining
@@ -38,7 +39,7 @@ def combine(
     ridge: float | None = None,
     sweeps: int = 1,
     follow: float = 0.0,
-    together: int = 0,
+    together: int | None = None,
     steps: int = STEPS,
     permute: bool = False,
     epochs: int = 0,
@@ -69,7 +70,7 @@ def combine(
     sweeps: how often all layers are solved for; each sweep is pulled towards what the last one made.
     follow: channels that one layer reads, and whose correlation between the networks is less, are not
     averaged: each follows one network. together: steps in which all layers of a residual branch are then
-    solved for together, towards what the sum should be.
+    solved for together, towards what the sum should be (default: 12, of zip 0; 0: not at all).
     epochs: passes over the inputs in which the combined network learns the models' mean outputs, in steps of
     learning_rate times the size of each tensor; augment: on mirrored, shifted and mixed images; hidden: how
     much the mean of the aligned models' hidden values counts beside their outputs (images are not mixed).
@@ -103,8 +104,6 @@ def combine(
         raise InputError(f"{sweeps} sweeps solve for nothing", do="give at least 1")
     if not 0 <= follow <= 1:
         raise InputError(f"no correlation is {follow}", do="give a follow from 0 to 1")
-    if together < 0:
-        raise InputError(f"{together} steps", do="give a number of at least 0")
     solves = (repair or how) in ("least-squares", "layerwise")
     if together and not (solves or how == "zip"):
         raise InputError("layers are solved for together where they are solved for", do="use how='layerwise'")
@@ -120,14 +119,14 @@ def combine(
         return run.result()
     run.fold(fold, symmetry)
     if how == "zip":
-        run.zip(symmetry, target_params, trunk, ridge, sweeps, together, seed)
+        run.zip(symmetry, target_params, trunk, ridge, sweeps, together or 0, seed)
     else:
         run.move(symmetry, seed)
         if run.one_orbit():
             return run.result()
         run.move_by_loss(steps, permute, seed)
         run.average(settings)
-        run.mend(ridge, sweeps, follow, together, seed)
+        run.mend(ridge, sweeps, follow, TOGETHER if together is None else together, seed)
     run.unfold()
     if calibrate:
         run.calibrate()

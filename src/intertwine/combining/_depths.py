@@ -44,23 +44,27 @@ _WHERE = {
 
 @dataclass(frozen=True)
 class Deepened:
-    """networks of equal depth. deepest: the one that says what a block is. free: of every network the tensors
-    of blocks that do nothing, but for those that are zero for it."""
+    """networks of equal depth. deepest: the one that says what a block is. idle: of every network the blocks
+    that do nothing; zero: the tensors that are zero for it."""
 
     models: list[nn.Module]
     deepest: int
-    free: list[list[str]]
+    idle: list[list[str]]
+    zero: set[str]
 
     @torch.no_grad()
     def filled(self, moved: Sequence[nn.Module]) -> list[nn.Module]:
-        """What blocks that do nothing read, as the deepest network reads it; all are aligned by now."""
+        """What blocks that do nothing read, as the deepest network reads it; all are aligned by now.
+
+        Norms may have been folded since: a block's tensors are those under its path.
+        """
         given, out = named_tensors(moved[self.deepest]), list(moved)
-        for k, names in enumerate(self.free):
-            if names:
+        for k, blocks in enumerate(self.idle):
+            if blocks:
                 out[k] = copy.deepcopy(moved[k])
-                own = named_tensors(out[k])
-                for name in names:
-                    own[name].copy_(given[name])
+                for name, tensor in named_tensors(out[k]).items():
+                    if name not in self.zero and name.startswith(tuple(blocks)):
+                        tensor.copy_(given[name])
         return out
 
 
@@ -97,7 +101,7 @@ def equal_depths(models: Sequence[nn.Module], inputs: Any, names: Sequence[str])
         raise InputError(f"no network is the deepest at all of {', '.join(lists)}", **_WHERE)
     traced = export(models[deepest], *arguments(cut(inputs, 2)))
     seen = [_seen(model, [blocks[k] for blocks in lists.values()], inputs) for k, model in enumerate(models)]
-    out, free = list(models), [list[str]() for _ in models]
+    out, idle, zero = list(models), [list[str]() for _ in models], _last_of_branches(traced)
     for k, model in enumerate(models):
         if all(len(each[k]) == most[path] for path, each in lists.items()):
             continue
@@ -105,9 +109,15 @@ def equal_depths(models: Sequence[nn.Module], inputs: Any, names: Sequence[str])
             path: _stairs(seen[deepest][n], seen[k][n], each[deepest], each[k], f"{path} of {names[k]}")
             for n, (path, each) in enumerate(lists.items())
         }
-        out[k], free[k] = _deepened(model, models[deepest], places, traced)
+        idle[k] = [
+            f"{p}.{j}." if p else f"{j}."
+            for p, found in places.items()
+            for j, i in enumerate(found)
+            if i is None
+        ]
+        out[k] = _deepened(model, models[deepest], places, zero)
         _assert_same(out[k], model, inputs, f"{names[k]} with the blocks of {names[deepest]}")
-    return Deepened(out, deepest, free)
+    return Deepened(out, deepest, idle, zero)
 
 
 def _lists(models: Sequence[nn.Module]) -> Mapping[str, list[list[nn.Module]]]:
@@ -188,13 +198,11 @@ def _stairs(
 
 @torch.no_grad()
 def _deepened(
-    model: nn.Module, deepest: nn.Module, places: Mapping[str, list[int | None]], traced: Traced
-) -> tuple[nn.Module, list[str]]:
-    """The model with the blocks of the deepest one, and the names of tensors that say nothing in it."""
+    model: nn.Module, deepest: nn.Module, places: Mapping[str, list[int | None]], zero: set[str]
+) -> nn.Module:
+    """The model with the blocks of the deepest one."""
     out, given = copy.deepcopy(deepest).eval(), named_tensors(model)
-    new, zero = named_tensors(out), _last_of_branches(traced)
-    free = list[str]()
-    for name, tensor in new.items():
+    for name, tensor in named_tensors(out).items():
         source: str | None = name
         for path, found in places.items():
             start = f"{path}." if path else ""
@@ -205,13 +213,11 @@ def _deepened(
         if source is None:
             if name in zero:
                 tensor.zero_()
-            else:
-                free.append(name)
         elif source in given and given[source].shape == tensor.shape:
             tensor.copy_(given[source])
         else:
             raise InputError(f"the networks differ in more than their depths: {name}", **_WHERE)
-    return out, free
+    return out
 
 
 def _last_of_branches(traced: Traced) -> set[str]:

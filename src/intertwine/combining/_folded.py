@@ -15,14 +15,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from intertwine.combining._distil import scores_of
 from intertwine.combining._layerwise import batch_graph
 from intertwine.combining._lockstep import cut
 from intertwine.data.batches import arguments
 from intertwine.errors import Unsupported
 from intertwine.graph.example import Example
 from intertwine.graph.export import assert_runs, eval_copy, named_tensors
-from intertwine.merging.folding import Folding, find_folding
+from intertwine.merging.folding import Folding, find_folding, outputs_of_both
 from intertwine.merging.torch_modules import as_rms_norm
 from intertwine.symmetry import Symmetry
 from intertwine.symmetry.tracing import proved
@@ -75,5 +74,6 @@ def unfolded(model: nn.Module, folding: Folding, given: nn.Module, example: Any)
         norm.weight.fill_(1.0 - (known[1] if known else 0.0))
         if getattr(norm, "bias", None) is not None:
             norm.bias.copy_(state.get(f"{path}.shift", torch.zeros_like(norm.bias)))
-    ours, theirs = scores_of(model, example), scores_of(out, example)
-    return out if float((ours - theirs).abs().max()) <= SAME * float(ours.abs().max()) else None
+    pairs = zip(*outputs_of_both(model, out, Example.of(*arguments(example))), strict=True)
+    same = all(float((a - b).abs().max()) <= SAME * float(a.abs().max()) for a, b in pairs)
+    return out if same else None

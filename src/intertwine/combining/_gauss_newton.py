@@ -10,11 +10,13 @@ that errs least on the parts that are left out, the start among them: fewer step
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 Weights = tuple[Tensor, ...]
 WORSE = 2  # steps in a row that are worse on what is left out, after which no better one is expected
@@ -86,29 +88,27 @@ def nearer(fit: Sequence[Aim], left_out: Sequence[Aim], weights: Weights, steps:
 
 
 class _Line:
-    """An aim's error, and its derivative both ways; the graph of either is made once."""
+    """An aim's error at some weights, and its derivative both ways."""
 
     def __init__(self, aim: Aim, weights: Weights) -> None:
-        self.weights = [w.detach().clone().requires_grad_() for w in weights]
+        self.aim, self.weights = aim, [w.detach().clone().requires_grad_() for w in weights]
         with torch.enable_grad():
-            made = aim.error(tuple(self.weights))
-            self.made, self.error = made, made.detach()
-            # J' u is linear in u, and its derivative by u, pulled back, is J: nothing is derived forwards.
-            self.inner = torch.zeros_like(made, requires_grad=True)
-            self.outer = torch.autograd.grad(
-                made, self.weights, self.inner, create_graph=True, materialize_grads=True
-            )
+            self.made = aim.error(tuple(self.weights))
+        self.error = self.made.detach()
 
     def pull(self, errors: Tensor) -> Sequence[Tensor]:
-        """J' errors."""
+        """J' errors; the graph of the error is made once."""
         return torch.autograd.grad(self.made, self.weights, errors, retain_graph=True, materialize_grads=True)
 
+    @torch.no_grad()
     def push(self, move: Sequence[Tensor]) -> Tensor:
-        """J move."""
-        (found,) = torch.autograd.grad(
-            self.outer, self.inner, list(move), retain_graph=True, materialize_grads=True
-        )
-        return found
+        """J move, by dual numbers."""
+        with forward_ad.dual_level(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own code
+            pairs = zip(self.weights, move, strict=True)
+            found = self.aim.error(tuple(forward_ad.make_dual(w.detach(), d) for w, d in pairs))
+            tangent = forward_ad.unpack_dual(found).tangent
+            return torch.zeros_like(self.error) if tangent is None else tangent
 
 
 def _add(parts: Iterable[Sequence[Tensor]]) -> list[Tensor]:

@@ -48,6 +48,7 @@ RIDGE = 1e-2  # where there are too few inputs to leave some out
 SPREAD = 0.7  # of the covariance that least squares takes away, how much is given back
 ROWS = 60_000  # of a layer, drawn evenly from all batches
 KEPT = 50_000_000  # numbers of a layer's rows up to which they are kept and not taken again for every round
+TOGETHER = 12  # steps for the layers of a residual branch
 RECTIFIED = 0.5  # share of the average after a rectifier in what the layer before it should make
 
 
@@ -61,7 +62,7 @@ def solved(
     ridge: float | None = None,
     sweeps: int = 1,
     follow: float = 0.0,
-    together: int = 0,
+    together: int = TOGETHER,
     seed: int = 0,
     progress: Progress | None = None,
     narrow: Narrow | None = None,
@@ -70,7 +71,7 @@ def solved(
 
     traced: `batch_graph` of one of the models and the inputs. follow: correlation below which a channel of
     the models is not averaged. together: steps in which the layers of a residual branch are solved for
-    together, once the last one is.
+    together, once the last one is; 0: not at all.
     """
     batches = whole_batches(inputs)
     for sweep in range(sweeps):

@@ -20,6 +20,7 @@ from intertwine.orbit.same_graph import assert_same_ops
 
 Leaves = list[Any]
 ROWS = 125  # inputs of a batch: what one op holds beside the cached values
+PIECES = 4  # at least, where there are inputs for them: some are left out while pulls and steps are chosen
 
 
 def whole_batches(inputs: Any, rows: int = ROWS) -> list[Leaves]:
@@ -27,7 +28,7 @@ def whole_batches(inputs: Any, rows: int = ROWS) -> list[Leaves]:
     count = count_rows(inputs)
     if count < 2:
         raise DataError(f"{count} inputs are too few", do="give more train_data")
-    pieces = -(-count // rows)
+    pieces = max(-(-count // rows), min(PIECES, count // 2))
     size = count // pieces
     return [tree_flatten(arguments(part))[0] for part, _ in Batches(inputs, batch=size, limit=pieces * size)]
 

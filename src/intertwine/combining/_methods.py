@@ -40,6 +40,7 @@ class Settings:
     density: float = 0.2
     limit: int = 256
     seed: int = 0
+    mended: Callable[[nn.Module], nn.Module] | None = None  # what is done about the statistics of an average
 
 
 Method = Callable[[Sequence[nn.Module], Settings], nn.Module]
@@ -140,7 +141,10 @@ def fisher(models: Sequence[nn.Module], settings: Settings) -> nn.Module:
 
 @method
 def soup(models: Sequence[nn.Module], settings: Settings) -> nn.Module:
-    """Greedy: from the best model on, add each that does not lower the accuracy on labelled train_data."""
+    """Greedy: from the best model on, add each that does not lower the accuracy on labelled train_data.
+
+    What is judged is the average as it will be, with its statistics mended; one model alone stays as it is.
+    """
     if settings.data is None:
         raise InputError("a soup needs labelled inputs to choose by", do="give train_data with labels")
     score = {k: evaluate(model, settings.data).accuracy for k, model in enumerate(models)}
@@ -148,6 +152,7 @@ def soup(models: Sequence[nn.Module], settings: Settings) -> nn.Module:
     chosen, best, mixed = [order[0]], score[order[0]], copy.deepcopy(models[order[0]]).eval()
     for k in order[1:]:
         trial = mix([models[j] for j in (*chosen, k)], [1 / (len(chosen) + 1)] * (len(chosen) + 1))
+        trial = trial if settings.mended is None else settings.mended(trial)
         found = evaluate(trial, settings.data).accuracy
         if found >= best:
             chosen, best, mixed = [*chosen, k], found, trial

@@ -12,10 +12,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from torch import Tensor, fx
 
+from intertwine.combining._branch_made import BranchMade
 from intertwine.combining._gauss_newton import Aim, nearer
 from intertwine.combining._lockstep import Lockstep
 from intertwine.combining._normal import LEFT_OUT, Spread
@@ -90,29 +90,14 @@ def refine(
     should be, and where nothing should come through a rectifier after it.
     """
     last = branch.layers[-1]
-    nodes, program = [*branch.nodes, *after], run.programs[own]
+    nodes = [*branch.nodes, *after]
     moving = [node for layer in branch.layers for node in _moving(run, own, layer)]
-
-    def made(k: int, weights: Sequence[Tensor]) -> Tensor:
-        values = dict(zip(moving, weights, strict=True))
-
-        def at(mine: fx.Node) -> Tensor:
-            node = program.theirs[mine]
-            found = values.get(node)
-            found = run.weight(node, own) if found is None else found
-            return run.env[node][own][k] if found is None else found
-
-        for node in nodes:
-            mine = program.mine[node]
-            values[node] = mine.target(*fx.node.map_arg(mine.args, at), **fx.node.map_arg(mine.kwargs, at))
-        return last.columns(values[nodes[-1]])
-
     fit, left_out = list[Aim](), list[Aim]()
     rows = last.count(run.env[after[-1]][0][0])
     for k in range(len(run.batches)):
         most, into = (LEFT_OUT_ROWS, left_out) if k % LEFT_OUT == LEFT_OUT - 1 else (ROWS, fit)
         if len(into) * rows < most:
-            into.append(Aim(partial(made, k), *goal(k)))
+            into.append(Aim(BranchMade(run, own, branch.layers, nodes, moving, k), *goal(k)))
     if not left_out:
         return
     start = tuple(run.known(node, own).clone() for node in moving)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -17,11 +18,20 @@ from intertwine.combining._calibrate import calibrated
 from intertwine.combining._depths import Deepened, differ_in_depth, equal_depths
 from intertwine.combining._distil import Teachers, distilled, scores_of, teachers
 from intertwine.combining._folded import Folded, unfolded
+from intertwine.combining._given import (
+    all_equal,
+    choice,
+    device_of,
+    distance,
+    in_eval_mode,
+    in_precision,
+    parts_of_one,
+)
 from intertwine.combining._hidden import HiddenValues
 from intertwine.combining._join import HEADS, Heads
 from intertwine.combining._layerwise import solved
 from intertwine.combining._lockstep import cut
-from intertwine.combining._methods import METHODS, Settings, floats
+from intertwine.combining._methods import METHODS, Settings
 from intertwine.combining._result import Combination, CombineStage
 from intertwine.combining._statistics import REPAIRS, Repair, rescaled, reset
 from intertwine.combining._together import By, align_all
@@ -31,7 +41,7 @@ from intertwine.combining._zip import Zipped, zipped
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.data.evaluation import call, like_inputs
 from intertwine.errors import DataError, InputError, ModelError
-from intertwine.graph.export import Traced, check_values, named_tensors
+from intertwine.graph.export import Traced, check_values
 from intertwine.merging.folding import Folding
 from intertwine.merging.repair import norms_of
 from intertwine.orbit.same_graph import assert_same_ops, assert_same_shapes, exported
@@ -62,14 +72,14 @@ class Combining:
         heads: Heads | None,
         progress: Progress | None,
     ) -> None:
-        _choice("how", how, HOW)
+        choice("how", how, HOW)
         if how == "zip" and (align is not None or repair is not None):
             raise InputError("zip matches channels by merging them", do="leave align and repair out")
         common_start = how in ("task", "ties", "soup", "slerp", "fisher", "zip")
-        self.align = _choice("align", align or ("none" if common_start else "activations"), ALIGN)
+        self.align = choice("align", align or ("none" if common_start else "activations"), ALIGN)
         default = "least-squares" if how == "layerwise" else "none" if how == "zip" else "reset"
-        self.repair = _choice("repair", repair or default, REPAIRS)
-        self.models, self.how = [_in_eval_mode(model) for model in models], how
+        self.repair = choice("repair", repair or default, REPAIRS)
+        self.models, self.how = [in_eval_mode(model) for model in models], how
         if len(self.models) < 2:
             raise InputError("one model is combined already", do="give at least two models")
         for model in self.models:
@@ -79,7 +89,7 @@ class Combining:
         self.names = list(names or (f"model {k + 1}" for k in range(len(models))))
         if len(self.names) != len(models):
             raise InputError(f"{len(self.names)} names for {len(models)} models", do="give each its own")
-        self.shares = _shares(shares, len(models))
+        self.shares = parts_of_one(shares, len(models))
         self.progress = progress
         self.clock, self.notes, self.stages = time.perf_counter(), list[str](), list[CombineStage]()
         source = train_data if train_data is not None else data
@@ -92,7 +102,8 @@ class Combining:
             self.labelled = source
             several = isinstance(source, list) and len(source) > 0 and train_data is None and how == "zip"
             first = source[0] if several else source
-            self.train = Batches(first, limit=train_limit, device=_device(self.models[0])).whole()[0]
+            whole = Batches(first, limit=train_limit, device=device_of(self.models[0])).whole()[0]
+            self.train = in_precision(whole, like_inputs(self.models[0]).dtype)
         self.heads = self._heads(heads)
         self.deepened: Deepened | None = None
         if how != "zip":
@@ -128,7 +139,7 @@ class Combining:
 
     def _heads(self, given: Heads | None) -> Heads:
         if given is not None:
-            _choice("heads", given, HEADS)
+            choice("heads", given, HEADS)
         if self.how == "zip" and self.train is not None:
             self._try()
         if self.how != "zip":
@@ -203,7 +214,7 @@ class Combining:
         """Measures what was given; whether there is nothing to do, as all models are one."""
         for k, (name, model) in enumerate(zip(self.names, self.models, strict=True)):
             self.stages.append(self.worth.network(name, model, k))
-        if self.heads == "each" or not _all_equal(self.models):
+        if self.heads == "each" or not all_equal(self.models):
             return False
         self.notes.append("the models are one and the same: that is what comes back")
         self.model = copy.deepcopy(self.models[0]).eval()
@@ -266,7 +277,7 @@ class Combining:
     def one_orbit(self) -> bool:
         """Whether moving them has made all networks one; that one is the result, and nothing is fitted."""
         fitting = self.align != "none" and self.how in ("layerwise", "average")
-        if not fitting or any(_distance(self.moved[0], m) > ONE for m in self.moved[1:]):
+        if not fitting or any(distance(self.moved[0], m) > ONE for m in self.moved[1:]):
             return False
         self.notes.append("the models are one up to a symmetry: the first is what comes back")
         self.model, self.folding = copy.deepcopy(self.given).eval(), None
@@ -276,8 +287,10 @@ class Combining:
         """The mean of the weights, or another of `METHODS`."""
         name = "average" if self.how == "layerwise" else self.how
         self.say(name)
-        data = self.labelled if self.how == "soup" and self.train is not None else self.train
-        self.model = METHODS[name](self.moved, Settings(**{**vars(settings), "data": data}))
+        soup = self.how == "soup" and self.train is not None
+        data = self.labelled if soup else self.train
+        mended = partial(reset, data=self.train) if soup and self.repair == "reset" else None
+        self.model = METHODS[name](self.moved, replace(settings, data=data, mended=mended))
         if self.repair != "none" and self.worth:
             self.stages.append(self.worth.stage("averaged", self.model))
 
@@ -285,6 +298,8 @@ class Combining:
         """Statistics of the average, or all of its layers."""
         self.say(f"repair: {self.repair}")
         if self.repair == "none" or (self.repair == "reset" and not norms_of(self.model)):
+            return
+        if self.repair == "reset" and self.how == "soup":  # which was chosen with its statistics reset
             return
         self._need_inputs(f"repair={self.repair!r}")
         if self.repair == "reset":
@@ -367,41 +382,3 @@ class Combining:
     def _need_inputs(self, what: str) -> None:
         if self.train is None:
             raise DataError(f"{what} needs inputs", do="give train_data (--train-data), or data")
-
-
-def _shares(shares: Sequence[float] | None, count: int) -> tuple[float, ...]:
-    given = [1.0] * count if shares is None else [float(s) for s in shares]
-    if len(given) != count:
-        raise InputError(f"{len(given)} shares for {count} models", do="give one for each")
-    if min(given) < 0 or not 0 < sum(given) < float("inf"):
-        raise InputError(f"shares {given}: they are parts of a whole", do="give numbers from 0 on, not all 0")
-    return tuple(s / sum(given) for s in given)
-
-
-def _distance(a: nn.Module, b: nn.Module) -> float:
-    """|a - b| / |a| over the parameters and statistics."""
-    left, right = floats(a), floats(b)
-    apart = sum(float((left[name] - right[name]).square().sum()) for name in left)
-    return math.sqrt(apart / max(sum(float(t.square().sum()) for t in left.values()), 1e-300))
-
-
-def _in_eval_mode(model: nn.Module) -> nn.Module:
-    """The model, or a copy where it is being trained: running it would change its statistics."""
-    return copy.deepcopy(model).eval() if any(m.training for m in model.modules()) else model
-
-
-def _all_equal(models: Sequence[nn.Module]) -> bool:
-    first, *states = map(named_tensors, models)
-    return all(
-        s.keys() == first.keys() and all(torch.equal(t, s[n]) for n, t in first.items()) for s in states
-    )
-
-
-def _choice(what: str, given: str, known: Sequence[str]) -> Any:
-    if given not in known:
-        raise InputError(f"{what} is {given!r}", do=f"use one of {', '.join(known)}")
-    return given
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next((p.device for p in model.parameters()), torch.device("cpu"))

@@ -45,6 +45,16 @@ def equal_widths(models: Sequence[nn.Module], call: Call) -> list[nn.Module]:
             raise InputError(
                 f"the networks have unequal widths, and one cannot be widened: {error}"
             ) from error
+    states = [named_tensors(model) for model in out]
+    for name in states[0]:
+        shapes = {tuple(state[name].shape): None for state in states}
+        if len(shapes) > 1:
+            raise InputError(
+                f"the networks have unequal widths that cannot be made equal: {name} is "
+                f"{' and '.join(map(str, shapes))}",
+                so="no channel there can become two without changing what is computed",
+                do="combine networks that are equally wide there; how='zip' keeps unlike outputs",
+            )
     return out
 
 

@@ -220,11 +220,12 @@ def _centre(axis: Axis, norms: list[GainedNorm], state: dict[str, Tensor]) -> No
     """M W for everything that writes to the stream of norms that subtract the mean."""
     if not any(n.centres for n in norms):
         return
-    behind = {reader.weight for n in norms for reader in n.readers}
+    # A weight that reads one norm may write to the stream with its other dimension.
+    behind = {(reader.weight, reader.dim) for n in norms for reader in n.readers}
     own = {name for n in norms for name in (n.gain, n.shift)}
     for member in axis.members:
         name = member.param
-        if name in own or name in behind:
+        if name in own or (name, member.dim) in behind:
             continue
         if member.role == "in":
             raise Unsupported(
@@ -246,7 +247,9 @@ def _fold_norm(norm: GainedNorm, state: dict[str, Tensor], shifted: bool) -> Non
         channel = torch.from_numpy(reader.channel).to(gain.device)
         here = channel >= 0
         if shift is not None and not shifted:
-            state[reader.bias] = state[reader.bias] + weight @ torch.where(here, shift[channel], 0.0)
+            read = weight @ torch.where(here, shift[channel], 0.0)
+            window = read.reshape(len(read), -1)  # of a convolution; 1 of a linear layer
+            state[reader.bias] = state[reader.bias] + window.sum(1)
         weight = weight * torch.where(here, gain[channel], 1.0)
         state[reader.weight] = weight.movedim(-1, reader.dim)
 
