@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
@@ -136,6 +137,23 @@ def test_nothing_of_others_is_run_or_lost(table: Table, tmp_path: Path) -> None:
         assert run_command(argv).wrong((2,)) == ""
     assert {path: path.read_bytes() for path in before} == before
     assert not list(table.folder.rglob("ran"))
+
+
+def test_what_runs_on_after_a_command_neither_keeps_it_nor_prints_behind_its_document(tmp_path: Path) -> None:
+    """Threads, functions of atexit and objects that die at the end, in a process of its own."""
+    (tmp_path / "late.py").write_text(
+        "import atexit, threading, time\nfrom torch import nn, ones\n"
+        "class Dies:\n    def __del__(self): print('dies')\n"
+        "kept = Dies()\n"
+        "def make():\n"
+        "    atexit.register(print, 'bye')\n"
+        "    threading.Thread(target=time.sleep, args=(3600,)).start()\n"
+        "    return nn.Linear(3, 2), ones(2, 3)\n"
+    )
+    line = [sys.executable, "-m", "intertwine", "inspect", "late.py:make", "--json"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["axes"] and "bye" in done.stderr
 
 
 def test_payloads_do_not_run(tmp_path: Path) -> None:

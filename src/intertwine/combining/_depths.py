@@ -13,7 +13,6 @@ from the deepest network (`Deepened.filled`): so both read the same there, and o
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from intertwine.combining._rows import find_layer
 from intertwine.comparing.kernels import kernel_cka
 from intertwine.data.batches import Batches, arguments
 from intertwine.errors import InputError
+from intertwine.graph.copying import copy_model
 from intertwine.graph.eager import run_module
 from intertwine.graph.example import Example
 from intertwine.graph.export import Traced, eval_copy, export, named_tensors
@@ -57,7 +57,7 @@ class Deepened:
         given, out = named_tensors(moved[self.deepest]), list(moved)
         for k, names in enumerate(self.free):
             if names:
-                out[k] = copy.deepcopy(moved[k])
+                out[k] = copy_model(moved[k])
                 own = named_tensors(out[k])
                 for name in names:
                     own[name].copy_(given[name])
@@ -191,7 +191,7 @@ def _deepened(
     model: nn.Module, deepest: nn.Module, places: Mapping[str, list[int | None]], traced: Traced
 ) -> tuple[nn.Module, list[str]]:
     """The model with the blocks of the deepest one, and the names of tensors that say nothing in it."""
-    out, given = copy.deepcopy(deepest).eval(), named_tensors(model)
+    out, given = copy_model(deepest).eval(), named_tensors(model)
     new, zero = named_tensors(out), _last_of_branches(traced)
     free = list[str]()
     for name, tensor in new.items():

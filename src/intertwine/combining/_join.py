@@ -11,7 +11,6 @@ promised, or `Unsupported` says so. Merging its channels, across networks and wi
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from torch import Tensor, fx, nn
 from intertwine.data.batches import arguments
 from intertwine.data.evaluation import logits_of
 from intertwine.errors import InputError, Unsupported
+from intertwine.graph.copying import copy_model
 from intertwine.graph.export import Traced, named_tensors
 from intertwine.merging.shrink import fix_layers, replace_tensors
 from intertwine.rules import facts
@@ -57,7 +57,7 @@ def join(
             raise InputError(f"model {k} is of another architecture than the first: {odd[0]}")
     hidden = {(m.param, m.dim): m.role for a in symmetry.alike.axes if a.mergeable for m in a.members}
     head = last_layer(symmetry.traced) if heads == "each" else {}
-    joined = copy.deepcopy(models[0]).eval()
+    joined = copy_model(models[0]).eval()
     before = {name: tuple(t.shape) for name, t in states[0].items()}
     new = {
         name: joined_tensor([s[name].detach() for s in states], name, hidden, shares, head)
@@ -132,7 +132,7 @@ def assert_computes(
 ) -> None:
     """Raise unless it gives the mean of the models' outputs by their shares; None: those side by side."""
     args, kwargs = arguments(inputs)
-    own = [logits_of(copy.deepcopy(m).eval()(*args, **kwargs)) for m in models]
+    own = [logits_of(copy_model(m).eval()(*args, **kwargs)) for m in models]
     wanted = torch.cat(own, -1) if shares is None else sum(s * y for s, y in zip(shares, own, strict=True))
     assert isinstance(wanted, Tensor)
     try:

@@ -12,7 +12,6 @@ norm uses the statistics of C itself, and C is then never cut into pieces.
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from intertwine.checks import checked
 from intertwine.data.evaluation import logits_of
 from intertwine.errors import InputError, IntertwineError, ModelError, Unsupported, WeightsError
+from intertwine.graph.copying import copy_model
 from intertwine.graph.export import check_values
 from intertwine.text import first_line
 
@@ -107,7 +107,7 @@ class Objective:
         if batch_norm not in ("stored", "batch"):
             raise InputError(f"batch_norm is 'stored' or 'batch', not {batch_norm!r}")
         check_values(model)
-        self._module = copy.deepcopy(model).eval().requires_grad_(False)
+        self._module = copy_model(model).eval().requires_grad_(False)
         self._norms = sum(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self._module.modules())
         if batch_norm == "batch":
             replace_all_batch_norm_modules_(self._module)
@@ -156,7 +156,7 @@ class Objective:
 
     def module(self, vector: Tensor) -> nn.Module:
         """A new module that holds the parameters of `vector`."""
-        module = copy.deepcopy(self._module)
+        module = copy_model(self._module)
         named = dict(module.named_parameters())
         with torch.no_grad():
             for name, value in self.layout.unflatten(vector).items():
