@@ -123,6 +123,7 @@ class NamesNumbers(Base):
     def named_buffers(self, *args, **kwargs): yield "a", 3
 def names_numbers(): return NamesNumbers(), x
 def no_text(): model = Base(); model.add_module("\\udcff", nn.Linear(2, 2)); return model, x
+def lines_in_names(): model = Base(); model.add_module("a\\nb", nn.Linear(3, 3)); return model, x
 class Given(Base):
     def forward(self, x, other=None): return super().forward(x)
 def module_given(): return Given(), x, {"other": nn.Linear(2, 2)}
@@ -153,7 +154,7 @@ def shallow(): sys.setrecursionlimit(90); return net(), x
 def strict(): warnings.simplefilter("error"); return net(), x
 def no_words_given(): sys.argv = []; return net(), x
 def no_places(): sys.path.clear(); sys.meta_path.clear(); return net(), x
-def lines_in_names(): model = Base(); model.add_module("a/b\\n<c>", nn.Linear(3, 3)); return model, x
+def signs_in_names(): model = Base(); model.add_module("a/b <c>", nn.Linear(3, 3)); return model, x
 def child():
     if not os.fork(): os._exit(3)
     os.wait(); return net(), x

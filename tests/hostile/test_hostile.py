@@ -25,6 +25,7 @@ from hostile_table import FINE, REFUSED, Table
 import intertwine
 from intertwine.cli.parser import build_parser, commands
 from intertwine.foreign import safe_workers
+from intertwine.graph import export
 from intertwine.training import processes
 
 SHARE = 29  # every 29th case of the generated ones; nightly all
@@ -161,6 +162,17 @@ def test_payloads_do_not_run(tmp_path: Path) -> None:
     payloads = Payloads(tmp_path / "payloads")
     tried, ran = run_payloads(payloads, every=6)
     assert tried > 10 and not ran
+
+
+def test_names_in_a_graph_are_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnx")
+    for checked in (True, False):  # without the check they run: they are payloads
+        payloads = Payloads(tmp_path / f"payloads{checked}")
+        if not checked:
+            monkeypatch.setattr(export, "_assert_plain_names", lambda names: None)
+        monkeypatch.setattr(payloads, "payloads", payloads.named_weights)
+        tried, ran = run_payloads(payloads)
+        assert tried == 2 and ran == ([] if checked else ["weight export", "weight stitch"])
 
 
 def test_the_payloads_would_be_seen(tmp_path: Path) -> None:

@@ -125,7 +125,9 @@ class Objective:
         self._names = tuple(inputs) if isinstance(inputs, Mapping) else ()
         self.inputs = _check_inputs(inputs)
         self.size = len(self.inputs[0])
+        self._shape: torch.Size | None = None  # of a row of the outputs
         self.outputs = self._check_outputs()
+        self._shape = self.outputs.shape[1:]
         self.targets = self.outputs if targets is None else targets
         if len(self.targets) != self.size:
             raise InputError(f"{len(self.targets)} targets for {self.size} inputs")
@@ -166,7 +168,14 @@ class Objective:
     def run(self, vector: Tensor, examples: slice = slice(None)) -> Tensor:
         """phi(x, vector) for the chosen part of C."""
         output = functional_call(self._module, self.layout.unflatten(vector), *self.arguments(examples))
-        return scores(output)
+        found = scores(output)
+        if self._shape is not None and found.shape[1:] != self._shape:
+            raise ModelError(
+                f"a row of the model's outputs is {tuple(found.shape[1:])}, and was {tuple(self._shape)}",
+                so="the distance of two functions is not defined",
+                do="let forward compute the same in every call",
+            )
+        return found
 
     def arguments(self, examples: slice = slice(None)) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
         """What the model is called with for the chosen part of C."""

@@ -12,7 +12,7 @@ import inspect
 import io
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +32,9 @@ from intertwine.graph.bodies import write_out
 from intertwine.graph.copying import copy_model
 from intertwine.graph.example import Example, describe
 from intertwine.reading import parsing
-from intertwine.text import first_line
+from intertwine.text import first_line, quoted
 
+_QUOTES = "\"'\\"
 RENAMED: dict[Any, Any] = {}  # an op that is another one by name only -> that one; `rules` fills it
 
 
@@ -341,6 +342,8 @@ def check_model(model: nn.Module) -> None:
         raise ModelError(f"expected a torch.nn.Module, got {type(model).__name__}")
     try:
         parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        buffers = [name for name, _ in model.named_buffers(remove_duplicate=False)]
+        modules = [name for name, _ in model.named_modules(remove_duplicate=False)]
         state = model.state_dict(keep_vars=True)
     except RecursionError as error:
         raise ModelError(
@@ -350,6 +353,7 @@ def check_model(model: nn.Module) -> None:
         ) from error
     except Exception as error:  # a model may have its own
         raise ModelError(f"state_dict() of {type(model).__name__} fails: {first_line(error)}") from error
+    _assert_plain_names((*modules, *parameters, *buffers, *state))
     absent = sorted(name for name in parameters if not isinstance(state.get(name), torch.Tensor))
     if absent:
         raise ModelError(
@@ -358,7 +362,6 @@ def check_model(model: nn.Module) -> None:
             do="let it name every parameter",
         )
     for name, tensor in state.items():
-        _assert_writable(name)
         if not isinstance(tensor, torch.Tensor):
             if name.rpartition(".")[2] == "_extra_state":
                 continue  # what get_extra_state returns
@@ -397,14 +400,17 @@ def check_model(model: nn.Module) -> None:
             )
 
 
-def _assert_writable(name: str) -> None:
-    """Names are what files of weights hold, so they are text."""
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise ModelError(
-            f"the name {name!r} of a weight is no text", so="no file can hold it", do="rename its module"
-        ) from error
+def _assert_plain_names(names: Iterable[str]) -> None:
+    """torch writes the names of modules and weights into Python code that it runs, between quotes that it
+    does not escape, and they may come from a file: weights of an ONNX graph, adapters that a config lists."""
+    for name in names:
+        odd = next((c for c in str(name) if c in _QUOTES or not c.isprintable()), None)
+        if odd is not None:
+            raise ModelError(
+                f"the name {quoted(name)} of a module or a weight holds the character {odd!a}",
+                so="it cannot be written into code or files",
+                do="rename it: letters, digits, signs and spaces, but no quotes and no backslash",
+            )
 
 
 def where(node: fx.Node) -> str:
