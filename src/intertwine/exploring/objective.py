@@ -88,6 +88,8 @@ def scores(output: Any) -> Tensor:
             so="the distance of two functions is not defined",
             do="wrap the model in a module that returns one tensor, for example its logits",
         )
+    if found.is_nested or found.layout is not torch.strided:
+        raise ModelError("the model's output is not dense", do="call to_dense() on it before it is returned")
     return found
 
 
