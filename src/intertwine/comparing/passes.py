@@ -23,7 +23,7 @@ from intertwine.comparing.measures import Measure
 from intertwine.comparing.statistics import half_sample_interval
 from intertwine.comparing.stream import StreamedMoments
 from intertwine.data.batches import Batches, count_rows, take
-from intertwine.errors import DataError, InputError, Unsupported
+from intertwine.errors import DataError, InputError
 from intertwine.progress import Progress
 
 _FEWEST = 2  # inputs at once: with one alone, what belongs to different inputs cannot be seen
@@ -97,11 +97,6 @@ class _Pass:
 
     def update(self, a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
         """Add one batch."""
-        if not (a and b):
-            raise Unsupported(
-                f"model {'B' if a else 'A'} computes no value that has a row for each input",
-                so="there is nothing to compare",
-            )
         if not self._started:
             self._started = True
             if self.group is None:
