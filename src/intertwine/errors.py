@@ -25,7 +25,15 @@ no axis named 'conv9'
 
 from __future__ import annotations
 
+import re
 import sys
+
+_START = 300  # characters
+# How torch says that an op has no derivative, or does not take numbers or layouts of a kind.
+_NO_KERNEL = re.compile(
+    r"derivative for '\w+' is not implemented|not implemented for '\w+'"
+    r"|Could not run '[\w:.]+' with arguments from the '\w+' backend"
+)
 
 
 class IntertwineError(Exception):
@@ -76,12 +84,21 @@ class Unsupported(IntertwineError):
 
 
 def unsolvable(error: BaseException) -> Unsupported | None:
-    """What a factorisation that does not exist means; None for any other error.
+    """What a factorisation that does not exist means, or an op that torch has no code for; None for any other
+    error.
 
     >>> import numpy
     >>> unsolvable(numpy.linalg.LinAlgError("Singular matrix")).exit_code, unsolvable(KeyError())
     (3, None)
+    >>> print(unsolvable(NotImplementedError("\"min_all\" not implemented for 'ComplexFloat'")).what)
+    torch cannot compute this: "min_all" not implemented for 'ComplexFloat'
     """
+    if isinstance(error, RuntimeError) and _NO_KERNEL.search(str(error)[:_START]):
+        return Unsupported(
+            f"torch cannot compute this: {str(error).splitlines()[0][:_START]}",
+            so="the model, its weights or its inputs are of a kind that it has no code for",
+            do="give floating-point numbers, and ops that can be differentiated where that is needed",
+        )
     kinds = [
         vars(sys.modules[name])["LinAlgError"]  # whoever raised one has imported it
         for name in ("numpy.linalg", "torch.linalg") if name in sys.modules

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from threading import Lock
-from typing import Any
+from typing import Any, NoReturn
+from weakref import WeakSet
 
 from intertwine.errors import ModelError
 from intertwine.interrupts import HungUp, Terminated
@@ -22,7 +24,8 @@ from intertwine.text import first_line
 USER_MODULE = "intertwine_user_"  # how the modules of `file.py:factory` are named
 _SAFE_PATH = "PYTHONSAFEPATH"
 _REPORTING = {"ORT_DISABLE_TELEMETRY": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-_counting = Lock()
+_counting = threading.Lock()
+_threads: WeakSet[threading.Thread] = WeakSet()  # that code of others started
 _starting, _safe_before = 0, os.environ.get(_SAFE_PATH)  # who starts workers; what was set before
 # What a signal raises. A class of the user's own that derives from KeyboardInterrupt is an error.
 SIGNALLED = (KeyboardInterrupt, Terminated, HungUp)
@@ -73,6 +76,7 @@ def place_in_user_code(error: BaseException) -> str:
 @contextmanager
 def kept_process() -> Iterator[None]:
     """The working directory, the limit of recursion, warnings and torch's defaults are afterwards as before.
+    os._exit raises SystemExit inside.
 
     Places where modules are found may be added, but not taken away.
 
@@ -86,13 +90,16 @@ def kept_process() -> Iterator[None]:
 
     folder, depth = _folder(), sys.getrecursionlimit()
     places, known = sys.path, list(sys.path)
+    finders = list(sys.meta_path)
     dtype, device, gradients = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
     inference = torch.is_inference_mode_enabled()
     strict = _strictness()
+    running = set(threading.enumerate())
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _staying():
             yield
     finally:
+        _threads.update(thread for thread in threading.enumerate() if thread not in running)
         if folder is not None and _folder() != folder:
             with suppress(OSError):  # it was removed
                 os.chdir(folder)
@@ -100,6 +107,7 @@ def kept_process() -> Iterator[None]:
         found = sys.path if isinstance(sys.path, list) else known
         sys.path = places  # it may add places, but we go on importing from ours
         places[:] = [*found, *(place for place in known if place not in found)]
+        sys.meta_path.extend(finder for finder in finders if finder not in sys.meta_path)
         torch.set_default_dtype(dtype)
         if torch.get_default_device() != device:
             torch.set_default_device(None if device.type == "cpu" else device)
@@ -108,6 +116,33 @@ def kept_process() -> Iterator[None]:
             torch.use_deterministic_algorithms(strict[0], warn_only=strict[1])
     if torch.is_inference_mode_enabled() != inference:
         raise ModelError("it left torch.inference_mode switched on", do="use it in a with statement")
+
+
+@contextmanager
+def _staying() -> Iterator[None]:
+    """os._exit ends no process but those that are forked inside."""
+    owner, leave = os.getpid(), os._exit
+
+    def stay(status: int) -> NoReturn:
+        if os.getpid() != owner:
+            leave(status)
+        raise SystemExit(status)
+
+    os._exit = stay
+    try:
+        yield
+    finally:
+        if os._exit is stay:
+            os._exit = leave
+
+
+def are_threads_left(seconds: float = 1.0) -> bool:
+    """Whether threads that code of others started still run after so many seconds; they keep the process."""
+    until = time.monotonic() + seconds
+    for thread in list(_threads):
+        if not thread.daemon:
+            thread.join(max(until - time.monotonic(), 0.0))
+    return any(thread.is_alive() and not thread.daemon for thread in list(_threads))
 
 
 @contextmanager

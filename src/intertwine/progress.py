@@ -8,6 +8,17 @@ Progress = Callable[[int, int, str], None]  # 0 in all: how much there is to do 
 Advance = Callable[[int], None]  # inside of a verb: so much more is done
 
 
+def placed(progress: Progress | None, where: str) -> Progress | None:
+    """The same, where what is counted is counted at one of several places.
+
+    >>> placed(lambda *said: print(*said), "layer1")(1, 2, "inputs")
+    1 2 layer1: inputs
+    """
+    if progress is None or not where:
+        return progress
+    return lambda done, total, what: progress(done, total, f"{where}: {what}")
+
+
 def counted(progress: Progress | None, total: int, what: str) -> Advance | None:
     """`advance(n)` for a loop that knows how much it has just done.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 HEAD = """
 import builtins, os, sys, threading, warnings, torch
 from torch import nn
+import torch.nn.utils.prune
 x = torch.ones(2, 3)
 def net(): return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
 class Interrupt(KeyboardInterrupt): pass
@@ -104,6 +105,32 @@ class OnMeta(Base):
 def on_meta_later(): return OnMeta(), x
 def hook():
     model = net(); model.register_forward_hook(lambda *args: sys.exit(0)); return model, x
+def os_exit(): os._exit(0)
+class Forgets(Base):
+    def after(self, y):
+        if "a" in self._modules: del self.a
+        return y
+def forgets(): return Forgets(), x
+def sparse_weight():
+    model = net(); model[0].weight = nn.Parameter(model[0].weight.data.to_sparse()); return model, x
+class Kind(torch.Tensor): pass
+def weight_of_a_class():
+    model = net(); model[0].weight = nn.Parameter(model[0].weight.data.as_subclass(Kind)); return model, x
+class NamesNothing(Base):
+    def named_parameters(self, *args, **kwargs): yield "a", None
+def names_nothing(): return NamesNothing(), x
+class NamesNumbers(Base):
+    def named_buffers(self, *args, **kwargs): yield "a", 3
+def names_numbers(): return NamesNumbers(), x
+def no_text(): model = Base(); model.add_module("\\udcff", nn.Linear(2, 2)); return model, x
+def lines_in_names(): model = Base(); model.add_module("a\\nb", nn.Linear(3, 3)); return model, x
+class Given(Base):
+    def forward(self, x, other=None): return super().forward(x)
+def module_given(): return Given(), x, {"other": nn.Linear(2, 2)}
+def observed():
+    warnings.simplefilter("ignore")
+    model = net().train(); model.qconfig = torch.ao.quantization.get_default_qat_qconfig("fbgemm")
+    return torch.ao.quantization.prepare_qat(model), x
 """
 # Understood, in spite of what they do to the process.
 RIGHT = """
@@ -126,7 +153,11 @@ def no_streams(): sys.stdout = sys.stderr = None; return net(), x
 def shallow(): sys.setrecursionlimit(90); return net(), x
 def strict(): warnings.simplefilter("error"); return net(), x
 def no_words_given(): sys.argv = []; return net(), x
-def no_places(): sys.path.clear(); return net(), x
+def no_places(): sys.path.clear(); sys.meta_path.clear(); return net(), x
+def signs_in_names(): model = Base(); model.add_module("a/b <c>", nn.Linear(3, 3)); return model, x
+def child():
+    if not os.fork(): os._exit(3)
+    os.wait(); return net(), x
 def loud(): warnings.warn("\\x1b[31m"); return net(), x
 class Dies(Base):
     def __del__(self): raise ValueError("in __del__")
@@ -135,12 +166,28 @@ def computed():
     first = nn.utils.parametrizations.weight_norm(nn.Linear(3, 4))
     return nn.Sequential(first, nn.ReLU(), nn.Linear(4, 2)), x
 """
+# What only a copy, or a file of weights, shows: refused, and understood.
+UNSTORABLE = """
+class Extra(Base):
+    def get_extra_state(self): return {"a": object()}
+    def set_extra_state(self, state): pass
+def extra(): return Extra(), x
+"""
+STORABLE = """
+def pruned():
+    model = net(); nn.utils.prune.l1_unstructured(model[0], "weight", 0.5); return model, x
+def old_norm():
+    warnings.simplefilter("ignore")
+    model = net(); nn.utils.weight_norm(model[0]); return model, x
+def small_floats():
+    model = Base(); model.register_buffer("c", torch.ones(6).to(torch.float8_e4m3fn)); return model, x
+"""
 
 
 def write_code(folder: Path) -> Path:
     """The file with all of them."""
     path = folder / "code.py"
-    path.write_text(HEAD + WRONG + RIGHT)
+    path.write_text(HEAD + WRONG + RIGHT + UNSTORABLE + STORABLE)
     return path
 
 

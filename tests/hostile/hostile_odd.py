@@ -52,6 +52,7 @@ def tokens(): return nn.Sequential(nn.Embedding(5, 4), nn.ReLU(), nn.Linear(4, 2
 def by_name(): return Net(), x, {"scale": 2.0}
 def complex_scores(): return Net(torch.fft.fft), x
 def one_number(): return Net(torch.sum), x
+def no_rows(): return Net(lambda y: 1 * x), x
 def order(): return Net(lambda y: y.argmax(1)), x
 def never_finite(): return Net(lambda y: y / 0.0), x
 def script(): return torch.jit.trace(Net().eval(), x), x

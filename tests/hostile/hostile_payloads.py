@@ -313,6 +313,28 @@ class Table:
             graph = helper.make_graph([node], "g", ends[:1], ends[1:])
             (place / "op.onnx").write_bytes(helper.make_model(graph).SerializeToString())
             yield "op.onnx", ["inspect", str(place / "op.onnx")]
+            yield from self.named_weights()
+
+    def named_weights(self) -> Iterator[Payload]:
+        """A graph with a weight whose name is code: torch writes names between quotes into what it runs."""
+        from onnx import TensorProto, helper, numpy_helper
+
+        numbers, x = np.ones((3, 4), np.float32), np.zeros((8, 3), np.float32)
+        np.savez(self.folder / "rows.npz", images=x, labels=np.arange(8) % 2)
+        stitch = f"stitch NET NET --at all --epochs 0 --data npz:{self.folder}/rows.npz"
+        merge = f"merge NET --beta 0.1 --export torch -o {self.folder}/small"
+        for verb, line in (("stitch", stitch), ("export", merge)):
+            code = f"exec(bytes({list(self.code(f'weight {verb}').encode())}))"
+            name = f'w", 0) or {code} or getattr(self, "w'
+            weights = [numpy_helper.from_array(w, n) for n, w in ((name, numbers), ("v", numbers.T.copy()))]
+            ends = [helper.make_tensor_value_info(end, TensorProto.FLOAT, [2, 3]) for end in "xy"]
+            steps = [("MatMul", ["x", name], "h"), ("Relu", ["h"], "r"), ("MatMul", ["r", "v"], "y")]
+            nodes = [helper.make_node(op, given, [made]) for op, given, made in steps]
+            graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+            model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+            path = self.folder / f"{verb}.onnx"
+            path.write_bytes(model.SerializeToString())
+            yield f"weight {verb}", [str(path) if word == "NET" else word for word in line.split()]
 
     def _names(self) -> Iterator[Payload]:
         for spec in (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from hostile_code import RIGHT, WRONG, factories, write_code
+from hostile_code import RIGHT, STORABLE, UNSTORABLE, WRONG, factories, write_code
 from hostile_data import data_specs, grey_png
 from hostile_files import make_files
 from hostile_odd import odd_lines
@@ -267,6 +267,11 @@ class Table:
         path = write_code(self.folder)
         for text, allowed in ((WRONG, REFUSED), (RIGHT, (0,))):
             yield from (Case(("inspect", f"{path}:{name}", "--json"), allowed) for name in factories(text))
+        for text, allowed in ((UNSTORABLE, REFUSED), (STORABLE, (0,))):
+            for name in factories(text):
+                net = f"{path}:{name}"
+                yield Case(("merge", net, "--target-params", "0.8", "--json", "-o", "small"), allowed)
+                yield Case(("combine", net, net, "--align", "weights", "-o", "both"), allowed)
         yield Case(("merge", f"{path}:computed", "--target-params", "0.8", "--json"), (0,))
 
     def _folders(self) -> Iterator[Case]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from intertwine.files import (
     replacing_folder,
     sweep_leftovers,
     write_bytes,
+    write_into,
 )
 from intertwine.files.leftovers import _PATTERN, is_left_behind, temporary_name
 
@@ -176,6 +178,41 @@ def test_files_of_other_machines_are_judged_by_age(tmp_path: Path, dead: str) ->
     os.utime(old, (1, 1))
     sweep_leftovers(tmp_path)
     assert names(tmp_path) == [young.name]
+
+
+def test_a_folder_that_another_process_put_there_meanwhile_is_exchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, out = os.rename, tmp_path / "out"
+
+    def rename(before: Path, after: Path) -> None:
+        if not out.exists():
+            out.mkdir()
+            (out / "theirs").touch()
+        real(before, after)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with replacing_folder(out, lambda place: "") as beside:
+        (beside / "ours").touch()
+    assert names(out) == ["ours"] and names(tmp_path) == ["out"]
+    (out / "ours").unlink()
+    out.rmdir()
+    kept = pytest.raises(InputError, match="is precious")
+    with kept, replacing_folder(out, lambda place: "is precious") as beside:
+        (beside / "ours").touch()
+    assert names(out) == ["theirs"] and names(tmp_path) == ["out"]
+
+
+def test_several_files_are_written_or_none_and_devices_first(tmp_path: Path) -> None:
+    page = tmp_path / "page"
+    with pytest.raises(InputError, match="No space"), ExitStack() as written:
+        write_into(written, page, lambda path: path.write_text("x"))
+        write_into(written, "/dev/full", lambda path: path.write_text("x"))
+    assert names(tmp_path) == []
+    with ExitStack() as written:
+        write_into(written, page, lambda path: path.write_text("x"))
+        write_into(written, os.devnull, lambda path: path.write_text("x"))
+    assert page.read_text() == "x" and names(tmp_path) == ["page"]
 
 
 def test_a_folder_is_replaced_at_once_or_kept(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ and their mean is evaluated (a merge of all).
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from intertwine.aligning._repair import REPAIRS, Repair, inputs_of, layer_statis
 from intertwine.data import evaluate
 from intertwine.data.batches import Batches
 from intertwine.errors import InputError
+from intertwine.graph.copying import copy_model
 from intertwine.merging.repair import norms_of, reestimate_norms
 from intertwine.orbit.same_graph import assert_same_shapes
 
@@ -167,7 +167,7 @@ class Mixer:
 
 def mix(models: Sequence[nn.Module], shares: Sequence[float]) -> nn.Module:
     """A new model in eval mode with weights sum_k shares_k theta_k; integers are those of the first."""
-    mixed = copy.deepcopy(models[0]).eval()
+    mixed = copy_model(models[0]).eval()
     states = [{**dict(m.named_parameters()), **dict(m.named_buffers())} for m in models]
     with torch.no_grad():
         for name, tensor in {**dict(mixed.named_parameters()), **dict(mixed.named_buffers())}.items():

@@ -8,7 +8,6 @@ them (LMC) need not be near 0, which is what Proposition 2.2 would have them be.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import InputError
+from intertwine.graph.copying import copy_model
 
 
 @torch.no_grad()
@@ -29,7 +29,7 @@ def naturality_defect(a: nn.Module, b: nn.Module, inputs: Tensor) -> dict[str, f
     {'0': 0.0, '2': 0.0}
     """
     # Copies: nothing of the caller's is hooked, and A and B may be one.
-    theirs, own = dict(copy.deepcopy(a).eval().named_modules()), copy.deepcopy(b).eval()
+    theirs, own = dict(copy_model(a).eval().named_modules()), copy_model(b).eval()
     layers = {n: m for n, m in own.named_modules() if any(True for _ in m.parameters(recurse=False))}
     missing = [n for n in layers if n not in theirs]
     if missing:

@@ -10,7 +10,6 @@ Averaging two models shrinks the variance of their activations; both ways give i
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from intertwine.data.batches import Batches
 from intertwine.data.evaluation import call, like_inputs
+from intertwine.graph.copying import copy_model
 from intertwine.merging.repair import norms_of, reestimate_norms
 
 Repair = Literal["none", "reset", "repair", "least-squares"]
@@ -80,7 +80,7 @@ class Corrected(nn.Module):
 
 def layer_statistics(model: nn.Module, data: Any) -> dict[str, tuple[Tensor, Tensor]]:
     """Layer -> mean and deviation of its output channels on data. The caller's model is not touched."""
-    copied = copy.deepcopy(model).eval()
+    copied = copy_model(model).eval()
     sums: dict[str, list[Tensor]] = {}
     handles = []
     for name, layer in copied.named_modules():
@@ -111,7 +111,7 @@ def repaired(
 ) -> nn.Module:
     """A copy of `model` in which every layer but the last has the statistics of the end points, mixed by
     `shares`, and batch norms are reset."""
-    copied = copy.deepcopy(model).eval()
+    copied = copy_model(model).eval()
     names = list(statistics[0])[:-1]  # in the order of the forward pass; the last layer makes the output
     fixed = []
     for name in names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int | None:
     """Load, align, write, print."""
     from intertwine import zoo
     from intertwine.aligning import align
-    from intertwine.files import is_special, replacing
+    from intertwine.files import is_special, write_into
     from intertwine.symmetry import act, trace
     from intertwine.terminal.output import log, say
 
@@ -59,9 +60,9 @@ def run(args: argparse.Namespace) -> int | None:
     with ExitStack() as places:  # files take theirs once all of them are there
         if args.out:
             moved = act(b.model, result.element)
-            zoo.save_weights(moved, places.enter_context(replacing(args.out)))
+            write_into(places, args.out, partial(zoo.save_weights, moved))
         if args.element:
-            result.element.save(places.enter_context(replacing(args.element)))
+            write_into(places, args.element, result.element.save)
         write_page(args, result, {"A": args.a, "B": args.b})
     show(args, result, {"a": args.a, "b": args.b, "weights": args.out, "element": args.element})
     if written and not args.json:

@@ -43,7 +43,7 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
 def run(args: argparse.Namespace) -> int | None:
     """Load, combine, write, print."""
     from intertwine.combining import combine
-    from intertwine.files import assert_folder_replaceable, replacing
+    from intertwine.files import assert_folder_replaceable, write_into
     from intertwine.merging.storage import why_not_replace
     from intertwine.symmetry import trace
     from intertwine.terminal.output import say
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int | None:
     with ExitStack() as written:  # the page takes its place once the weights are there
         if args.page:
             page = result.page(facts={"models": ", ".join(args.models), "data": args.data})
-            page.write(written.enter_context(replacing(args.page)))
+            write_into(written, args.page, page.write)
         if args.out and _is_file(args.out):
             result.save(args.out)
         elif args.out:

@@ -86,13 +86,13 @@ def run(args: argparse.Namespace) -> int | None:
 
 def _plane(args: argparse.Namespace, source: Source) -> Any:
     """equivalents, random, or the models of the weights files, checked against MODEL."""
-    import copy
 
+    from intertwine.graph.copying import copy_model
     from intertwine.zoo import load_weights
 
     if args.plane in (["equivalents"], ["random"]):
         return args.plane[0]
     return {
-        Path(path).stem: load_weights(copy.deepcopy(source.model), path, ignore=source.idle)
+        Path(path).stem: load_weights(copy_model(source.model), path, ignore=source.idle)
         for path in args.plane
     }

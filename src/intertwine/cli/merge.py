@@ -41,7 +41,7 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Load, merge, save, print."""
-    from intertwine.files import replacing
+    from intertwine.files import write_into
     from intertwine.merging import PAPER_BETAS, merge, merge_betas
     from intertwine.merging.deploy import exporting, latencies
     from intertwine.zoo import save_model
@@ -75,9 +75,9 @@ def run(args: argparse.Namespace) -> int:
             export = exporting(result.model, *call, args.out, args.export)
             more["export"] = written.enter_context(export).to_dict()
         if args.plan:
-            write_text(written.enter_context(replacing(args.plan)), result.plan.to_json())
+            write_into(written, args.plan, lambda path: write_text(path, result.plan.to_json()))
         if args.page:
-            result.page(facts=_facts(args)).write(written.enter_context(replacing(args.page)))
+            write_into(written, args.page, result.page(facts=_facts(args)).write)
         if args.out:
             save_model(result.model, source, args.out, result.details(args.input))
     if args.latency:

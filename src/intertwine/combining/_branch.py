@@ -10,7 +10,6 @@ and layers that have most of the weights and do unlike things are better left ap
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from intertwine.combining._join import assert_computes, joined_tensor
 from intertwine.errors import InputError
+from intertwine.graph.copying import copy_model
 from intertwine.graph.export import named_tensors
 from intertwine.merging.branches import Branches, tie
 from intertwine.merging.limits import matches
@@ -56,7 +56,7 @@ def branch(models: Sequence[nn.Module], symmetry: Symmetry, trunk: str, inputs: 
             new[name] = joined_tensor(every, name, common) if alike else _placed(every, k, name, common)
             sizes = [t.shape[0] if t.dim() else 0 for t in every]
             rows[f"networks.{k}.{name}"] = [n if alike or l == k else 0 for l, n in enumerate(sizes)]
-        network = copy.deepcopy(model).eval()
+        network = copy_model(model).eval()
         before = {name: tuple(t.shape) for name, t in states[k].items()}
         fix_layers(network, replace_tensors(network, new), before)
         networks.append(network)

@@ -9,7 +9,6 @@ divergence is convex in a: its derivative, E sum_c (q_c - p_c) f_c with q = soft
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -21,6 +20,7 @@ from intertwine.combining._join import last_layer
 from intertwine.combining._lockstep import cut
 from intertwine.data.batches import Batches, arguments
 from intertwine.errors import Unsupported
+from intertwine.graph.copying import copy_model
 from intertwine.graph.export import export, named_tensors
 
 LEAST, MOST = 0.02, 50.0
@@ -34,7 +34,7 @@ def calibrated(model: nn.Module, taught: Teachers, inputs: Any) -> nn.Module:
         head = last_layer(export(model, *arguments(cut(inputs, 2))))
     except Unsupported:
         return model
-    out = copy.deepcopy(model).eval()
+    out = copy_model(model).eval()
     found = torch.cat([scores_of(out, batch).cpu() for batch, _ in Batches(inputs)])
     parts = zip(found.split(taught.widths, -1), taught.outputs.split(taught.widths, -1), strict=True)
     factors = [torch.full((scores.shape[-1],), best_factor(scores, wanted)) for scores, wanted in parts]

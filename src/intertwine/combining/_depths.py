@@ -13,7 +13,6 @@ from the deepest network (`Deepened.filled`): so both read the same there, and o
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from intertwine.combining._rows import find_layer
 from intertwine.comparing.kernels import kernel_cka
 from intertwine.data.batches import Batches, arguments
 from intertwine.errors import InputError
+from intertwine.graph.copying import copy_model
 from intertwine.graph.eager import run_module
 from intertwine.graph.example import Example
 from intertwine.graph.export import Traced, eval_copy, export, named_tensors
@@ -61,7 +61,7 @@ class Deepened:
         given, out = named_tensors(moved[self.deepest]), list(moved)
         for k, blocks in enumerate(self.idle):
             if blocks:
-                out[k] = copy.deepcopy(moved[k])
+                out[k] = copy_model(moved[k])
                 for name, tensor in named_tensors(out[k]).items():
                     if name not in self.zero and name.startswith(tuple(blocks)):
                         tensor.copy_(given[name])
@@ -201,7 +201,7 @@ def _deepened(
     model: nn.Module, deepest: nn.Module, places: Mapping[str, list[int | None]], zero: set[str]
 ) -> nn.Module:
     """The model with the blocks of the deepest one."""
-    out, given = copy.deepcopy(deepest).eval(), named_tensors(model)
+    out, given = copy_model(deepest).eval(), named_tensors(model)
     for name, tensor in named_tensors(out).items():
         source: str | None = name
         for path, found in places.items():

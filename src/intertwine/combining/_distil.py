@@ -31,6 +31,7 @@ from intertwine.combining._hidden import HiddenValues
 from intertwine.data.batches import Batches, count_rows, take
 from intertwine.data.evaluation import call, like_inputs, logits_of
 from intertwine.errors import DataError, InputError
+from intertwine.graph.copying import copy_model
 from intertwine.progress import Progress
 
 BATCH = 100
@@ -123,7 +124,7 @@ def distilled(
 
     augment: they are images, which are varied. hidden: how much hidden values count, and those.
     """
-    student = copy.deepcopy(model).eval()
+    student = copy_model(model).eval()
     for parameter in student.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
     generator = torch.Generator().manual_seed(seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 from intertwine.combining._methods import floats
 from intertwine.errors import InputError
+from intertwine.graph.copying import copy_model
 from intertwine.graph.export import named_tensors
 
 
@@ -35,7 +35,7 @@ def distance(a: nn.Module, b: nn.Module) -> float:
 
 def in_eval_mode(model: nn.Module) -> nn.Module:
     """The model, or a copy where it is being trained: running it would change its statistics."""
-    return copy.deepcopy(model).eval() if any(m.training for m in model.modules()) else model
+    return copy_model(model).eval() if any(m.training for m in model.modules()) else model
 
 
 def in_precision(inputs: Any, dtype: torch.dtype) -> Any:

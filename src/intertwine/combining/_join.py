@@ -11,7 +11,6 @@ promised, or `Unsupported` says so. Merging its channels, across networks and wi
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
@@ -23,6 +22,7 @@ from torch.utils._pytree import tree_map
 from intertwine.data.batches import arguments
 from intertwine.data.evaluation import like_inputs, logits_of
 from intertwine.errors import InputError, Unsupported
+from intertwine.graph.copying import copy_model
 from intertwine.graph.export import Traced, named_tensors
 from intertwine.merging.shrink import fix_layers, replace_tensors
 from intertwine.rules import facts
@@ -58,7 +58,7 @@ def join(
             raise InputError(f"model {k} is of another architecture than the first: {odd[0]}")
     hidden = {(m.param, m.dim): m.role for a in symmetry.alike.axes if a.mergeable for m in a.members}
     head = last_layer(symmetry.traced) if heads == "each" else {}
-    joined = copy.deepcopy(models[0]).eval()
+    joined = copy_model(models[0]).eval()
     before = {name: tuple(t.shape) for name, t in states[0].items()}
     new = {
         name: joined_tensor([s[name].detach() for s in states], name, hidden, shares, head)
@@ -130,7 +130,7 @@ def joined_tensor(
 def _in_float32(x: Any) -> Any:
     """Networks (a copy in eval mode) and inputs of half precision, which rounds away what is to be seen."""
     if isinstance(x, nn.Module):
-        copied = copy.deepcopy(x).eval()
+        copied = copy_model(x).eval()
         return copied.float() if like_inputs(x).dtype.itemsize < 4 else copied
     return x.float() if isinstance(x, Tensor) and x.is_floating_point() and x.itemsize < 4 else x
 

@@ -22,7 +22,6 @@ In a further sweep W_0 is what the last sweep made, and rows are drawn anew: the
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,6 +37,7 @@ from intertwine.combining._one_sided import LayerRows, one_sided
 from intertwine.combining._residual import ResidualBranch, find_branch, refine
 from intertwine.combining._rows import SolvableLayer, chosen_rows, find_layer
 from intertwine.data.batches import arguments, count_rows
+from intertwine.graph.copying import copy_model
 from intertwine.graph.export import Traced, export
 from intertwine.graph.once import run_once
 from intertwine.merging.branches import Branches
@@ -124,7 +124,7 @@ class Layerwise:
         again: bool = False,
         together: int = 0,
     ) -> None:
-        self.model = copy.deepcopy(start).eval()
+        self.model = copy_model(start).eval()
         self.narrow = narrow
         self.pulled_to_start = again or narrow is not None
         self.run = Lockstep(traced, [*models, self.model], batches, narrow.traced if narrow else None)

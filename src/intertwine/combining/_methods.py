@@ -10,7 +10,6 @@ soup      the average of those models that raise the accuracy, in turn     Worts
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ from intertwine.data import evaluate
 from intertwine.data.batches import Batches
 from intertwine.data.evaluation import like_inputs
 from intertwine.errors import DataError, InputError
+from intertwine.graph.copying import copy_model
 
 Weights = dict[str, Tensor]
 _LEAST = 1e-10  # of the Fisher information, so that weights that nothing sees are averaged
@@ -61,7 +61,7 @@ def floats(model: nn.Module) -> Weights:
 
 def with_weights(like: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
     """A copy in eval mode that has these weights."""
-    out = copy.deepcopy(like).eval()
+    out = copy_model(like).eval()
     with torch.no_grad():
         for name, tensor in {**dict(out.named_parameters()), **dict(out.named_buffers())}.items():
             if name in weights:
@@ -149,7 +149,7 @@ def soup(models: Sequence[nn.Module], settings: Settings) -> nn.Module:
         raise InputError("a soup needs labelled inputs to choose by", do="give train_data with labels")
     score = {k: evaluate(model, settings.data).accuracy for k, model in enumerate(models)}
     order = sorted(score, key=lambda k: -score[k])
-    chosen, best, mixed = [order[0]], score[order[0]], copy.deepcopy(models[order[0]]).eval()
+    chosen, best, mixed = [order[0]], score[order[0]], copy_model(models[order[0]]).eval()
     for k in order[1:]:
         trial = mix([models[j] for j in (*chosen, k)], [1 / (len(chosen) + 1)] * (len(chosen) + 1))
         trial = trial if settings.mended is None else settings.mended(trial)
@@ -161,7 +161,7 @@ def soup(models: Sequence[nn.Module], settings: Settings) -> nn.Module:
 
 def fisher_information(model: nn.Module, settings: Settings) -> Weights:
     """E over inputs and over the model's own labels of (d log p / d theta)^2; no labels are read."""
-    own = copy.deepcopy(model).eval()
+    own = copy_model(model).eval()
     generator = torch.Generator().manual_seed(settings.seed)
     total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in own.named_parameters()}
     count = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,6 +40,7 @@ from intertwine.combining._zip import Zipped, zipped
 from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.data.evaluation import call, like_inputs
 from intertwine.errors import DataError, InputError, ModelError
+from intertwine.graph.copying import copy_model
 from intertwine.graph.export import Traced, check_values
 from intertwine.merging.folding import Folding
 from intertwine.merging.repair import norms_of
@@ -217,7 +217,7 @@ class Combining:
         if self.heads == "each" or not all_equal(self.models):
             return False
         self.notes.append("the models are one and the same: that is what comes back")
-        self.model = copy.deepcopy(self.models[0]).eval()
+        self.model = copy_model(self.models[0]).eval()
         return True
 
     def zip(
@@ -280,7 +280,7 @@ class Combining:
         if not fitting or any(distance(self.moved[0], m) > ONE for m in self.moved[1:]):
             return False
         self.notes.append("the models are one up to a symmetry: the first is what comes back")
-        self.model, self.folding = copy.deepcopy(self.given).eval(), None
+        self.model, self.folding = copy_model(self.given).eval(), None
         return True
 
     def average(self, settings: Settings) -> None:

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 from intertwine.checks import checked
 from intertwine.comparing.features import check_finite
 from intertwine.data.batches import Batches, arguments, count_rows, joined
-from intertwine.errors import DataError, ModelError, NotFound
+from intertwine.errors import DataError, ModelError, NotFound, Unsupported
 from intertwine.graph.alike import same_program
 from intertwine.graph.export import export
 from intertwine.graph.record import Recorder, key_of
@@ -98,7 +98,13 @@ class Runner:
 
     def wanted(self, inputs: Any) -> list[GraphValue]:
         """The values that `at` selects, in the order in which the network computes them."""
-        return select(self._graph(inputs)[0].values.by_input, self.at)
+        found = select(self._graph(inputs)[0].values.by_input, self.at)
+        if not found:
+            raise Unsupported(
+                f"{type(self.model).__name__} computes no value that has a row for each input",
+                so="there are no layers to look at",
+            )
+        return found
 
     def run(self, inputs: Any, only: Iterable[str] | None = None) -> tuple[dict[str, Tensor], Tensor]:
         """Values as inputs x channels x pixels, and the output."""

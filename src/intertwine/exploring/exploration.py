@@ -198,6 +198,8 @@ def _draw(example: Iterable[Tensor], count: int, seed: int) -> list[Tensor]:
     for each in example:
         if not each.numel() or each.is_meta:
             raise DataError("the example holds no values", do="give an example with at least one input")
+        if each.is_complex():
+            raise Unsupported("no complex inputs are drawn", do="give data")
         shape = (count, *each.shape[1:])
         check_memory(math.prod(shape) * each.element_size(), f"{count:,} inputs", do="give a smaller limit")
         if each.is_floating_point():

@@ -8,7 +8,6 @@ log-scales (Kempf and Ness), so this representative is unique, and equal for equ
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +21,7 @@ from intertwine.exploring.objective import Objective, scores, squared_distance
 from intertwine.exploring.orbit import Explained, Orbit, find_orbit, trace_path
 from intertwine.exploring.plane import Plane
 from intertwine.exploring.search import EquivalenceSample
+from intertwine.graph.copying import copy_model
 from intertwine.symmetry import Element, Symmetry, act, trace
 from intertwine.symmetry.subgroup import find_subgroup
 from intertwine.symmetry.transform import PARTS
@@ -38,7 +38,7 @@ class KnownSymmetry:
         self.group = find_subgroup(
             self.symmetry, set(self.symmetry.shapes) - set(objective.layout.names) if stored else ()
         )
-        self._module = copy.deepcopy(model)
+        self._module = copy_model(model)
 
     def act(self, vector: Tensor, element: Element) -> Tensor:
         """g . vector; the buffers that g moves too (batch-norm statistics) are not part of a vector."""

@@ -12,7 +12,6 @@ norm uses the statistics of C itself, and C is then never cut into pieces.
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from intertwine.checks import checked
 from intertwine.data.evaluation import logits_of
 from intertwine.errors import InputError, IntertwineError, ModelError, Unsupported, WeightsError
+from intertwine.graph.copying import copy_model
 from intertwine.graph.export import check_values
 from intertwine.text import first_line
 
@@ -88,6 +88,8 @@ def scores(output: Any) -> Tensor:
             so="the distance of two functions is not defined",
             do="wrap the model in a module that returns one tensor, for example its logits",
         )
+    if found.is_nested or found.layout is not torch.strided:
+        raise ModelError("the model's output is not dense", do="call to_dense() on it before it is returned")
     return found
 
 
@@ -107,7 +109,7 @@ class Objective:
         if batch_norm not in ("stored", "batch"):
             raise InputError(f"batch_norm is 'stored' or 'batch', not {batch_norm!r}")
         check_values(model)
-        self._module = copy.deepcopy(model).eval().requires_grad_(False)
+        self._module = copy_model(model).eval().requires_grad_(False)
         self._norms = sum(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self._module.modules())
         if batch_norm == "batch":
             replace_all_batch_norm_modules_(self._module)
@@ -125,7 +127,9 @@ class Objective:
         self._names = tuple(inputs) if isinstance(inputs, Mapping) else ()
         self.inputs = _check_inputs(inputs)
         self.size = len(self.inputs[0])
+        self._shape: torch.Size | None = None  # of a row of the outputs
         self.outputs = self._check_outputs()
+        self._shape = self.outputs.shape[1:]
         self.targets = self.outputs if targets is None else targets
         if len(self.targets) != self.size:
             raise InputError(f"{len(self.targets)} targets for {self.size} inputs")
@@ -156,7 +160,7 @@ class Objective:
 
     def module(self, vector: Tensor) -> nn.Module:
         """A new module that holds the parameters of `vector`."""
-        module = copy.deepcopy(self._module)
+        module = copy_model(self._module)
         named = dict(module.named_parameters())
         with torch.no_grad():
             for name, value in self.layout.unflatten(vector).items():
@@ -166,7 +170,14 @@ class Objective:
     def run(self, vector: Tensor, examples: slice = slice(None)) -> Tensor:
         """phi(x, vector) for the chosen part of C."""
         output = functional_call(self._module, self.layout.unflatten(vector), *self.arguments(examples))
-        return scores(output)
+        found = scores(output)
+        if self._shape is not None and found.shape[1:] != self._shape:
+            raise ModelError(
+                f"a row of the model's outputs is {tuple(found.shape[1:])}, and was {tuple(self._shape)}",
+                so="the distance of two functions is not defined",
+                do="let forward compute the same in every call",
+            )
+        return found
 
     def arguments(self, examples: slice = slice(None)) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
         """What the model is called with for the chosen part of C."""

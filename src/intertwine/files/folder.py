@@ -42,7 +42,13 @@ def replacing_folder(path: str | Path, why_not: Callable[[Path], str]) -> Iterat
                 sync(entry)
             sync(beside)
             assert_folder_replaceable(path, why_not)  # time has passed
-            _put(beside, target)
+            try:
+                _put(beside, target)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                assert_folder_replaceable(path, why_not)  # another process was faster
+                _put(beside, target)
             sync(target.parent)
         finally:
             remove(beside)

@@ -13,8 +13,8 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,15 @@ def replacing(path: str | Path, *, parents: bool = False) -> Iterator[Path]:
             except InputError as error:  # of what writes beside by itself: people know the target alone
                 error.what = error.what.replace(str(beside), str(path))
                 raise
+
+
+def write_into(written: ExitStack, path: str | Path, write: Callable[[Path], object]) -> None:
+    """One of several files that are all written or none: it takes its place when the stack is left.
+
+    A device is written to at once, before any of the others is there.
+    """
+    with ExitStack() as at_once:
+        write((at_once if is_special(path) else written).enter_context(replacing(path)))
 
 
 def write_bytes(path: str | Path, data: bytes, *, parents: bool = False, keep_equal: bool = False) -> Path:

@@ -12,7 +12,7 @@ import inspect
 import io
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,16 +22,19 @@ import torch
 from torch import fx, nn
 from torch.export.graph_signature import OutputKind
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+from torch.overrides import has_torch_function_unary
 from torch.utils._pytree import tree_leaves, tree_map
 
 from intertwine.errors import ExportFailed, ModelError, Unsupported
-from intertwine.foreign import is_signal, kept_process
+from intertwine.foreign import is_signal, kept_process, user_code
 from intertwine.graph import functional
 from intertwine.graph.bodies import write_out
+from intertwine.graph.copying import copy_model
 from intertwine.graph.example import Example, describe
 from intertwine.reading import parsing
-from intertwine.text import first_line
+from intertwine.text import first_line, quoted
 
+_QUOTES = "\"'\\"
 RENAMED: dict[Any, Any] = {}  # an op that is another one by name only -> that one; `rules` fills it
 
 
@@ -178,9 +181,23 @@ def export(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | No
         ) from error
     signature = program.graph_signature
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    if len(signature.user_inputs) > len(tree_leaves((inputs, named))):
+        raise ExportFailed(
+            "an argument of the model is a module, or an object that torch.export takes apart",
+            where=type(model).__name__,
+            do="give tensors and plain values; make modules in __init__",
+        )
     alias = _aliases(copied)
     kept = set(copied.state_dict(keep_vars=True))
     state = named_tensors(copied)
+    gone = sorted(set(names.values()) - state.keys())
+    if gone:
+        raise ExportFailed(
+            f"forward takes {gone[0]} away from the model",
+            where=type(model).__name__,
+            so="what it computes depends on how often it was called",
+            do="make and remove weights in __init__ only",
+        )
     weights, constants = {}, {}
     for placeholder, name in names.items():
         tensor = state[name]
@@ -211,6 +228,20 @@ def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
         **dict(model.named_parameters(remove_duplicate=False)),
         **dict(model.named_buffers(remove_duplicate=False)),
     }
+
+
+def stored_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """What a file of the model's weights holds: its state_dict(), which must be tensors alone."""
+    state = model.state_dict()
+    other = [name for name, value in state.items() if not isinstance(value, torch.Tensor)]
+    if other:
+        raise ModelError(
+            f"{other[0]} is no tensor, but of type {type(state[other[0]]).__name__}",
+            where=type(model).__name__,
+            so="a file of weights cannot hold it",
+            do="let get_extra_state() return a tensor, or leave it out",
+        )
+    return state
 
 
 def _advice(error: BaseException) -> str:
@@ -279,32 +310,16 @@ def eval_copy(model: nn.Module, share: bool = False) -> nn.Module:
     language models are switched off in the copy: they are outputs that nobody asked for.
     """
     own = model.parameters() if share else ()
-    try:
-        with _quiet():  # an exported program warns about itself
-            copied = copy.deepcopy(model, {id(tensor): tensor for tensor in own} | computed(model))
+    with _quiet():  # an exported program warns about itself
+        copied = copy_model(model, {id(tensor): tensor for tensor in own})
+    with user_code(f"train() and eval() of {type(model).__name__}"):
         # Through train mode: modules that keep what they computed in eval mode forget it there.
         copied.train().eval()
-    except Exception as error:
-        raise ModelError(
-            f"the model cannot be copied: {first_line(error)}",
-            where=type(model).__name__,
-            so="it cannot be traced without touching it",
-            do="keep nothing in it that copy.deepcopy refuses",
-        ) from error
     for module in copied.modules():
         config = getattr(module, "config", None)
         if config is not None and getattr(config, "use_cache", None) is True:
             config.use_cache = False
     return copied
-
-
-def computed(model: nn.Module) -> dict[int, Any]:
-    """What `deepcopy` refuses to copy, by id: tensors that hooks computed from weights and left in a module.
-
-    Pruning and the old weight and spectral norms do so, and compute them again before each forward.
-    """
-    kept = (value for module in model.modules() for value in vars(module).values())
-    return {id(x): x.detach().clone() for x in kept if isinstance(x, torch.Tensor) and not x.is_leaf}
 
 
 def check_values(model: nn.Module) -> None:
@@ -327,6 +342,8 @@ def check_model(model: nn.Module) -> None:
         raise ModelError(f"expected a torch.nn.Module, got {type(model).__name__}")
     try:
         parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        buffers = [name for name, _ in model.named_buffers(remove_duplicate=False)]
+        modules = [name for name, _ in model.named_modules(remove_duplicate=False)]
         state = model.state_dict(keep_vars=True)
     except RecursionError as error:
         raise ModelError(
@@ -336,6 +353,7 @@ def check_model(model: nn.Module) -> None:
         ) from error
     except Exception as error:  # a model may have its own
         raise ModelError(f"state_dict() of {type(model).__name__} fails: {first_line(error)}") from error
+    _assert_plain_names((*modules, *parameters, *buffers, *state))
     absent = sorted(name for name in parameters if not isinstance(state.get(name), torch.Tensor))
     if absent:
         raise ModelError(
@@ -358,6 +376,18 @@ def check_model(model: nn.Module) -> None:
                 so="there is nothing to infer on it",
                 do="run the model once on an example first",
             )
+        if has_torch_function_unary(tensor):
+            raise ModelError(
+                f"{name} is a {type(tensor).__name__}, whose class has operations of its own",
+                so="what is done with a weight here is that of torch",
+                do="give plain tensors: tensor.as_subclass(torch.Tensor)",
+            )
+        if tensor.is_nested or tensor.layout is not torch.strided:
+            raise ModelError(
+                f"{name} is not dense, but of layout {str(tensor.layout).removeprefix('torch.')}",
+                so="weights are moved, compared and stored as dense tensors",
+                do="call to_dense() on it first",
+            )
         if not tensor.is_floating_point() or tensor.device.type == "meta":
             continue
         # Buffers may be infinite: attention masks, and the bounds of a clamp that never binds.
@@ -367,6 +397,19 @@ def check_model(model: nn.Module) -> None:
                 f"{name} holds NaN or infinite values",
                 so="no symmetry of this model can be verified",
                 do="load a healthy checkpoint",
+            )
+
+
+def _assert_plain_names(names: Iterable[str]) -> None:
+    """torch writes the names of modules and weights into Python code that it runs, between quotes that it
+    does not escape, and they may come from a file: weights of an ONNX graph, adapters that a config lists."""
+    for name in names:
+        odd = next((c for c in str(name) if c in _QUOTES or not c.isprintable()), None)
+        if odd is not None:
+            raise ModelError(
+                f"the name {quoted(name)} of a module or a weight holds the character {odd!a}",
+                so="it cannot be written into code or files",
+                do="rename it: letters, digits, signs and spaces, but no quotes and no backslash",
             )
 
 

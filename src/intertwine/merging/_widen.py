@@ -6,7 +6,6 @@ function does not change.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from intertwine.errors import InputError, Unsupported
+from intertwine.graph.copying import copy_model
 from intertwine.graph.export import named_tensors
 from intertwine.merging.places import find_places
 from intertwine.merging.shrink import fix_layers, replace_tensors
@@ -35,7 +35,7 @@ def widen(
     (6, True)
     """
     rng, symmetry = np.random.default_rng(seed), symmetry.alike
-    wide = copy.deepcopy(model)
+    wide = copy_model(model)
     state = {
         n: t.detach() for n, t in named_tensors(wide).items() if n in symmetry.structure.inference.shapes
     }

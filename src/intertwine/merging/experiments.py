@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from intertwine.errors import InputError
+from intertwine.graph.copying import copy_model
 from intertwine.merging.decide import PAPER_BETAS, Options, Planner
 from intertwine.merging.ifm import Interleaved
 from intertwine.merging.pairs import distances
@@ -116,7 +116,7 @@ def _along(
             moved[place.param] = moved[place.param].index_select(place.dim, torch.from_numpy(index))
     out = []
     for step in steps:
-        between = copy.deepcopy(model)
+        between = copy_model(model)
         state = {**dict(between.named_parameters()), **dict(between.named_buffers())}
         with torch.no_grad():
             for name, tensor in moved.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intertwine.graph.copying import copy_model
 from intertwine.merging.contractions import calls
 from intertwine.merging.plan import MergePlan
 from intertwine.merging.shrink import find_dropped
@@ -35,7 +35,7 @@ def reestimate_norms(
     if original is None or plan is None:
         return _measured(model, batches)
     if not norms_of(model):
-        return copy.deepcopy(model)
+        return copy_model(model)
     batches = list(batches)
     renewed = _measured(model, batches)
     before, stored = norms_of(_measured(original, batches)), norms_of(original)
@@ -63,7 +63,7 @@ def norms_of(model: nn.Module) -> dict[str, nn.modules.batchnorm._BatchNorm]:
 
 
 def _measured(model: nn.Module, batches: Iterable[Any]) -> nn.Module:
-    renewed = copy.deepcopy(model).eval()
+    renewed = copy_model(model).eval()
     norms = norms_of(renewed).values()
     momenta = [m.momentum for m in norms]
     for norm in norms:

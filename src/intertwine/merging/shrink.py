@@ -7,7 +7,6 @@ an old size replaced, if that is unambiguous. Whether the forward copes is found
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from intertwine.checks import checked
 from intertwine.errors import InputError
+from intertwine.graph.copying import copy_model
 from intertwine.graph.export import named_tensors
 from intertwine.merging.combine import fold_parts
 from intertwine.merging.lists import drop_entries, dropped_entries, entries
@@ -124,7 +124,7 @@ def shrink(
     cut = {name for name, _ in dropped}
     # what is cut is replaced, so that it need not be copied
     kept = {n: t for n, t in state.items() if n in cut or (share and isinstance(t, nn.Parameter))}
-    small = copy.deepcopy(model, {id(t): t for t in kept.values()})
+    small = copy_model(model, {id(t): t for t in kept.values()})
     touched = [
         path
         for part in parts

@@ -17,7 +17,7 @@ from intertwine.data.batches import Batches, arguments
 from intertwine.data.evaluation import Embeddings, like_inputs
 from intertwine.errors import InputError
 from intertwine.graph.example import Example
-from intertwine.graph.export import assert_runs, check_model, export
+from intertwine.graph.export import assert_runs, check_model, export, stored_tensors
 from intertwine.merging.budget import Sizes
 from intertwine.merging.calibration import DATA
 from intertwine.merging.config_fields import ConfigNumbers
@@ -353,7 +353,7 @@ class _Job:
             raise InputError(
                 f"finetune returned a {type(better).__name__}", do="return the model it was given"
             )
-        shapes = [{n: t.shape for n, t in m.state_dict().items()} for m in (small, better)]
+        shapes = [{n: t.shape for n, t in stored_tensors(m).items()} for m in (small, better)]
         if shapes[0] != shapes[1]:
             raise InputError("finetune returned a model of other shapes", do="return the model it was given")
         return better

@@ -30,7 +30,7 @@ from intertwine.files import (
     write_bytes,
     write_tensors,
 )
-from intertwine.graph.export import named_tensors
+from intertwine.graph.export import named_tensors, stored_tensors
 from intertwine.merging.folding import Folding
 from intertwine.merging.lists import entries, keep_first
 from intertwine.merging.shrink import fix_layers, replace_tensors, set_numbers
@@ -82,14 +82,14 @@ def save_merged(
     details: plain data that is kept with it; `input` is the shape of the example, as in "1x3x32x32". An
     existing folder is replaced only if it is a merged model and holds nothing else.
     """
-    state = {name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()}
+    state = {name: t.detach().cpu().contiguous() for name, t in stored_tensors(model).items()}
     tied: dict[str, str] = {}
     first: dict[int, str] = {}
     for name, tensor in named_tensors(model).items():
         if name in state:
             tied[name] = first.setdefault(id(tensor), name)
     kept = {name: t for name, t in state.items() if tied.get(name, name) == name}
-    spoilt = [name for name, t in kept.items() if t.is_floating_point() and t.isnan().any()]
+    spoilt = [name for name, t in kept.items() if _askable(t).isnan().any()]
     if spoilt:
         raise WeightsError(f"the merged weight {spoilt[0]!r} holds NaN", so="nothing was written")
     recipe = {
@@ -100,7 +100,7 @@ def save_merged(
         "shapes": {name: list(t.shape) for name, t in kept.items()},
         "dtypes": {name: _dtype(t) for name, t in kept.items()},
         "tied": {name: to for name, to in tied.items() if name != to},
-        "infinite": [name for name, t in kept.items() if t.is_floating_point() and t.isinf().any()],
+        "infinite": [name for name, t in kept.items() if _askable(t).isinf().any()],
     }
     text = json.dumps(recipe, indent=1, allow_nan=False)
     with replacing_folder(out, why_not_replace) as beside:
@@ -249,6 +249,11 @@ def hash_of(file: Path) -> str:
     return hashlib.sha256(read_regular(file)).hexdigest()
 
 
+def _askable(tensor: Tensor) -> Tensor:
+    """The same numbers in a dtype that can be asked whether they are finite: float8 cannot."""
+    return tensor.float() if tensor.element_size() == 1 else tensor
+
+
 def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
@@ -320,7 +325,7 @@ def _check_weights(weights: Mapping[str, Tensor], recipe: MergedRecipe, path: Pa
         if _dtype(tensor) != recipe.dtypes.get(name, _dtype(tensor)):
             wanted = recipe.dtypes[name]
             raise _misfit(f"{path / WEIGHTS}: {name!r} is {_dtype(tensor)}, in the recipe {wanted}")
-        values = tensor.float() if tensor.element_size() == 1 else tensor  # float8 cannot be asked
+        values = _askable(tensor)
         if values.isnan().any() or (name not in recipe.infinite and values.isinf().any()):
             raise _misfit(f"{path / WEIGHTS}: {name!r} holds NaN or infinite numbers")
 

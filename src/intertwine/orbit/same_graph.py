@@ -17,7 +17,7 @@ from torch.fx.node import map_arg
 
 from intertwine.errors import InputError, ModelError
 from intertwine.graph.alike import same_program
-from intertwine.graph.export import Traced, export
+from intertwine.graph.export import Traced, export, stored_tensors
 
 _ADVICE = {
     "so": "their channels cannot be matched one to one",
@@ -75,7 +75,7 @@ def assert_same_shapes(models: Sequence[nn.Module]) -> None:
       so   only models of one architecture and of equal widths have a mean
       do   use `intertwine compare` or `intertwine stitch` for different architectures
     """
-    shapes = [{name: tuple(t.shape) for name, t in m.state_dict().items()} for m in models]
+    shapes = [{name: tuple(t.shape) for name, t in stored_tensors(m).items()} for m in models]
     for k, other in enumerate(shapes[1:], 2):
         odd = sorted(set(shapes[0].items()) ^ set(other.items()))
         if odd:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from intertwine.data.batches import take, tensors_of
 from intertwine.data.evaluation import like_inputs
-from intertwine.errors import DataError
+from intertwine.errors import DataError, ModelError
 from intertwine.stitching.junctions import Junction
 from intertwine.stitching.maps import resize
 from intertwine.stitching.start import StitchMoments
@@ -89,6 +89,14 @@ class Recorded:
         return float(right[0].mean()), float(right[1].mean())
 
 
+def _rows_of(output: Tensor, count: int) -> Tensor:
+    """An output, which has a row for each of so many inputs."""
+    if output.shape[:1] != (count,):
+        what = f"the model's output is {tuple(output.shape)} for {count} inputs"
+        raise ModelError(what, do="return a row for each input")
+    return output
+
+
 @torch.no_grad()
 def record(
     a: Surgeon,
@@ -129,8 +137,8 @@ def record(
             if moments:
                 below, above = junction.a.value.layout, junction.b.value.layout
                 sums[k].add(resize(below.features(mine[0]), above.pixels), above.features(other[0]))
-        outputs[0].append(next(found_a).cpu())
-        outputs[1].append(next(found_b).cpu())
+        for side, found in zip(outputs, (found_a, found_b), strict=True):
+            side.append(_rows_of(next(found), len(labels[rows])).cpu())
         if progress is not None:
             progress(len(labels[rows]))
     return Recorded(labels.cpu(), torch.cat(outputs[0]), torch.cat(outputs[1]), kept, sums)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import nn
 
 from intertwine.checks import checked
 from intertwine.errors import InputError, ModelError
-from intertwine.graph.export import computed
+from intertwine.graph.copying import copy_model
 from intertwine.symmetry.transform import (
     Action,
     Element,
@@ -46,7 +44,7 @@ def act(model: nn.Module, element: Element | Translation) -> nn.Module:
         )
     # The copy finds the new tensors in place of the old ones: tied weights stay one object, and the weights
     # are never there three times.
-    memo = computed(model)
+    memo: dict[int, torch.Tensor] = {}
     with torch.no_grad():
         for name in names:
             old = state[name]
@@ -56,7 +54,7 @@ def act(model: nn.Module, element: Element | Translation) -> nn.Module:
                 new = new.clone() if any(new is other for other in state.values()) else new
                 own = isinstance(old, nn.Parameter)
                 memo[id(old)] = nn.Parameter(new, requires_grad=old.requires_grad) if own else new
-    moved = copy.deepcopy(model, memo)
+    moved = copy_model(model, memo)
     # Modules that keep what they computed from old weights in eval mode forget it in train mode.
     modes = [(module, module.training) for module in moved.modules()]
     moved.train()

@@ -80,7 +80,7 @@ def _candidates(traced: Traced) -> list[Family]:
         for depth, part in enumerate(parts):
             above, rest = parts[:depth], parts[depth + 1 :]
             groups["entries", *above][part].append((tuple(rest), first))
-            word, number = re.fullmatch(r"(.*?)(\d*)", part).groups()  # type: ignore[union-attr]
+            word, number = re.fullmatch(r"(?s)(.*?)([0-9]*)", part).groups()  # type: ignore[union-attr]
             if word and number:  # up0 and down0 beside up1 and down1, or up0 and up1 beside down0 and down1
                 groups["numbers", *above][number].append(((word, *rest), first))
                 groups["words", *above][word].append(((number, *rest), first))

@@ -26,7 +26,7 @@ from intertwine.errors import DataError, InputError, ModelError
 from intertwine.graph.example import Example
 from intertwine.graph.export import eval_copy
 from intertwine.ir.ledger import Ids
-from intertwine.progress import Progress
+from intertwine.progress import Progress, placed
 from intertwine.symmetry import Axis, Symmetry, Translation, trace
 from intertwine.tangent.coordinates import Coordinates, coordinates_of
 from intertwine.tangent.directions import Search
@@ -179,7 +179,8 @@ def dimension(
     if at is None and theta.size <= dense:
         return given.measure(np.arange(theta.size))
     axes = symmetry.matching(at) if at is not None else [a for a in symmetry.axes if not a.group.is_trivial]
-    parts = tuple(part for axis in axes if (part := given.of_axis(axis)) is not None)
+    each = [given.of_axis(axis, f"axis {n} of {len(axes)}") for n, axis in enumerate(axes, 1)]
+    parts = tuple(part for part in each if part is not None)
     if not parts:
         raise InputError("no axis to look at", do="`intertwine inspect` lists the axes")
     return parts[0] if len(parts) == 1 else _joined(parts, at or "each axis, all else held")
@@ -212,13 +213,15 @@ class _Given:
     seed: int
     progress: Progress | None
 
-    def of_axis(self, axis: Axis) -> Dimension | None:
+    def of_axis(self, axis: Axis, where: str) -> Dimension | None:
         """One axis in all its members: random sets of channels, each as large as fits, with none in two."""
         channels = self.theta.channels(self.symmetry, axis)
         sets = list(islice(self._sets(channels), self.looks))
         parts = [
-            self.measure(places, axis.name, Looked(len(channels), (len(some),)))
-            for some in sets
+            self.measure(
+                places, axis.name, Looked(len(channels), (len(some),)), f"{where}, look {n} of {len(sets)}"
+            )
+            for n, some in enumerate(sets, 1)
             if len(places := np.unique(np.concatenate([channels[k] for k in some])))
         ]
         if len(parts) < 2:
@@ -239,8 +242,10 @@ class _Given:
         if chosen:
             yield chosen
 
-    def measure(self, chosen: Ids, scope: str = "", looked: Looked | None = None) -> Dimension:
-        """Rank, orbit and what is left, of the coordinates `chosen`."""
+    def measure(
+        self, chosen: Ids, scope: str = "", looked: Looked | None = None, where: str = ""
+    ) -> Dimension:
+        """Rank, orbit and what is left, of the coordinates `chosen`; where: in the work."""
         whole = len(chosen) == self.theta.size
         jacobian = Jacobian(
             self.symmetry.traced, self.model, self.theta, None if whole else chosen, self.seed
@@ -248,7 +253,7 @@ class _Given:
         orbit = moving_only(chosen, self.tangents, self.theta.sizes)
         for times in (1, AGAIN) if len(chosen) <= SAMPLE else (1,):
             found, null, lengths, calls, settled = settled_null(
-                jacobian, self._examples(), len(chosen) - orbit.shape[1], self.progress, times
+                jacobian, self._examples(), len(chosen) - orbit.shape[1], placed(self.progress, where), times
             )
             mixed = span(orbit * np.where(lengths > 0, lengths * jacobian.sizes, 1.0)[:, None])
             error = float(np.abs(mixed - null @ (null.T @ mixed)).max(initial=0.0))

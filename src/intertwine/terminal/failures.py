@@ -8,11 +8,12 @@ import traceback
 from collections.abc import Iterator
 from itertools import pairwise
 
-from intertwine.errors import InputError, IntertwineError, ModelError, unsolvable
+from intertwine.errors import InputError, IntertwineError, MissingExtra, ModelError, unsolvable
 from intertwine.foreign import place_in_user_code, put_back
 from intertwine.text import first_line, shown
 
 OUR_BUG = 70  # EX_SOFTWARE of sysexits.h
+_PASSING = ("__torch_dispatch__", "__torch_function__")  # an op of somebody's code goes through them
 
 
 def report(error: BaseException) -> int:
@@ -44,6 +45,11 @@ def _as_ours(error: BaseException, changed: list[str]) -> IntertwineError | None
     if isinstance(error, OSError) and error.strerror:
         named = f"{error.filename}: " if error.filename else ""
         return InputError(f"{named}{error.strerror}")
+    if isinstance(error, ImportError) and not (error.name or "").startswith("intertwine"):
+        return MissingExtra(
+            f"a package cannot be imported: {first_line(error)}",
+            do="install it again; a file or variable (PYTHONPATH) may put another one in its place",
+        )
     told = unsolvable(error)
     if told is not None:
         return told
@@ -77,7 +83,8 @@ def _is_of_a_layer(error: BaseException) -> bool:
     """Whether we called a module, and it raised this: its inputs are of a model and data of others."""
     module = sys.modules.get("torch.nn.modules.module")  # if it was never imported, no layer was called
     after: traceback.FrameSummary | None = None
-    for before, frame in pairwise(_frames(error)):
+    frames = [frame for frame in _frames(error) if frame.name not in _PASSING]
+    for before, frame in pairwise(frames):
         after = frame if _is_ours(before) else None if _is_ours(frame) else after
     return after is not None and module is not None and after.filename == module.__file__
 

@@ -91,8 +91,11 @@ def failing_in_a_line() -> Iterator[None]:
 
 
 @contextmanager
-def only_json() -> Iterator[None]:
-    """stdout leads to stderr, for this process and its children; `document` is the real one."""
+def only_json(*, for_good: bool = False) -> Iterator[None]:
+    """stdout leads to stderr, for this process and its children; `document` is the real one.
+
+    for_good: it stays so. What threads, __del__ and atexit print would stand behind it.
+    """
     real, saved = sys.stdout, os.dup(1)
     os.set_inheritable(saved, False)
     document = real
@@ -112,7 +115,8 @@ def only_json() -> Iterator[None]:
             with suppress(InputError):
                 real.flush()  # what somebody wrote past us goes where the rest went
             sys.stdout = real
-            os.dup2(saved, 1)
+            if not for_good or document is real:
+                os.dup2(saved, 1)
             if document is not real:
                 with suppress(OSError, InputError):
                     document.close()

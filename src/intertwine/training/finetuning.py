@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import nn
 
 from intertwine import numbers
+from intertwine.graph.copying import copy_model
 from intertwine.training.data import Splits
 from intertwine.training.journal import Listener
 from intertwine.training.recipe import Optimizer, Recipe, Schedule
@@ -51,6 +51,6 @@ class Finetune:
             model, self.data, self.recipe, self.out, seed=self.seed, threads=self.threads,
             listener=self.listener, name="a smaller model",
         )  # fmt: skip
-        trained = copy.deepcopy(model)
+        trained = copy_model(model)
         load_weights(trained, run.weights)
         return trained.eval()

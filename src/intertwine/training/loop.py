@@ -10,7 +10,6 @@ Devices, mixed precision and processes are Lightning Fabric's.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import math
 import time
@@ -26,6 +25,8 @@ from torch import Tensor, nn
 from intertwine.data.evaluation import scores
 from intertwine.errors import InputError, MissingExtra, ModelError
 from intertwine.files import write_tensors
+from intertwine.graph.copying import copy_model
+from intertwine.graph.export import stored_tensors
 from intertwine.interrupts import between_steps
 from intertwine.plain import to_plain
 from intertwine.results import Result, Table
@@ -103,7 +104,7 @@ def run_loop(
         fabric.launch()
         splits = Splits(data.name, train_data, data.test)
         # a model that does not fit the data is refused before anything is written
-        loop = _Loop(copy.deepcopy(model), splits, recipe, folder, seed, fabric)
+        loop = _Loop(copy_model(model), splits, recipe, folder, seed, fabric)
         loop.listener, loop.save_seconds = listener, save_seconds
         first = fabric.is_global_zero
         with (
@@ -289,9 +290,9 @@ def generator(seed: int, *place: int) -> torch.Generator:
 def weights_digest(model: nn.Module) -> str:
     """A name for the initial weights."""
     total = hashlib.sha256()
-    for name, value in model.state_dict().items():
+    for name, value in stored_tensors(model).items():
         total.update(f"{name}{tuple(value.shape)}{value.dtype}".encode())
-        total.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        total.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return total.hexdigest()[:16]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import math
 from typing import Any
@@ -13,6 +12,7 @@ from torch import nn
 from intertwine import zoo
 from intertwine.data.evaluation import scores
 from intertwine.errors import ModelError
+from intertwine.graph.copying import copy_model
 from intertwine.training.data import Splits
 
 
@@ -53,7 +53,7 @@ def _assert_runs(model: nn.Module, data: Splits, spec: str) -> None:
     example = data.train.head(2)
     try:
         with torch.no_grad():
-            scores(copy.deepcopy(model).eval(), example)
+            scores(copy_model(model).eval(), example)
     except ModelError as error:
         raise ModelError(
             f"{spec} cannot take images of {data.train.shape}",

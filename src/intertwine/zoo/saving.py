@@ -19,8 +19,9 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import nn
 
-from intertwine.errors import InputError, WeightsError
+from intertwine.errors import InputError, Unsupported, WeightsError
 from intertwine.files import replacing_folder, write_bytes
+from intertwine.graph.export import stored_tensors
 from intertwine.merging.branches import Branches
 from intertwine.merging.config_fields import narrowed_configs
 from intertwine.merging.factoring import FactoredEmbedding
@@ -122,12 +123,13 @@ def how_to_load(out: str | Path) -> str:
 
 def assert_savable(source: Source) -> None:
     """Raise InputError where what is made of `source` has no form: a recipe starts from a whole model."""
-    if source.family == MERGED:
+    if source.family == MERGED or hasattr(getattr(source.model, "config", None), "narrow"):
         raise InputError(
             f"{source.name} is a merged model already",
             so="what is made of it cannot be written",
             do="merge the model that it was made of, with another target",
         )
+    stored_tensors(source.model)
 
 
 def _write_plain(small: nn.Module, source: Source, beside: Path, config: Any) -> bool:
@@ -183,6 +185,13 @@ def _shared_tables(small: nn.Module) -> dict[str, str]:
 def _write_with_code(small: Any, source: Source, beside: Path, folding: Mapping[str, Any] | None) -> None:
     """The weights, with a module that rewrites and narrows the layers as the config's `narrow` says."""
     base = type(source.model).__name__
+    if getattr(import_transformers(), base, None) is not type(source.model):
+        raise Unsupported(
+            f"{base} is a class of the folder's own code, and its config cannot say the widths",
+            where=source.name,
+            so="nothing was written",
+            do="leave alone what the config cannot say: --uniform",
+        )
     before = source.model.state_dict()  # with the statistics of norms, which are narrower too
     shapes = {
         n: list(t.shape)

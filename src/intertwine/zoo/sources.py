@@ -241,6 +241,11 @@ def _check_weights(source: Source, shapes_only: bool) -> None:
         named = [*source.model.named_parameters(), *source.model.named_buffers()]
     inputs = [(f"input {number}", tensor) for number, tensor in enumerate(source.example, 1)]
     for name, tensor in named + inputs:
+        if not isinstance(tensor, Tensor):
+            raise ModelError(
+                f"{name} of {source.name} is no tensor, but of type {type(tensor).__name__}",
+                do="let named_parameters() and named_buffers() list tensors",
+            )
         if is_lazy(tensor):
             raise ModelError(
                 f"{name} of {source.name} has no shape yet",

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from intertwine.errors import WeightsError
 from intertwine.files import write_tensors
+from intertwine.graph.export import stored_tensors
 from intertwine.reading import check_memory, existing_file, parsing
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -58,7 +59,7 @@ def load_weights(
     prefixes are left out of the file. A tied tensor may be stored once. `state` is what the file holds, where
     it has been read already. Raises WeightsError that lists what does not fit.
     """
-    own = model.state_dict()
+    own = stored_tensors(model)
     state = _strip_prefixes(dict(state) if state is not None else read_weights(path), own)
     state = {name: value for name, value in state.items() if not name.startswith(tuple(ignore))}
     _add_tied(state, own)
@@ -83,7 +84,7 @@ def classes_of(model: nn.Module, state: Mapping[str, Tensor], *, ignore: Iterabl
     7
     >>> classes_of(net, {**net.state_dict(), "0.weight": torch.zeros(7, 3), "0.bias": torch.zeros(7)})
     """
-    own = model.state_dict()
+    own = stored_tensors(model)
     state = {k: v for k, v in _strip_prefixes(dict(state), own).items() if not k.startswith(tuple(ignore))}
     wrong = [name for name, value in state.items() if name in own and value.shape != own[name].shape]
     matrices = [name for name, value in own.items() if value.dim() > 1]
@@ -100,7 +101,7 @@ def save_weights(state: Mapping[str, Tensor] | nn.Module, path: str | Path) -> P
 
     Tied tensors are stored under each of their names, so that any reader finds every key.
     """
-    return write_tensors(path, state.state_dict() if isinstance(state, nn.Module) else state)
+    return write_tensors(path, stored_tensors(state) if isinstance(state, nn.Module) else state)
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
