@@ -17,8 +17,9 @@ INLINED: dict[Any, Callable[[fx.Node, Sequence[fx.Graph]], Sequence[Any] | None]
 
 def body_of(node: fx.Node) -> fx.GraphModule | None:
     """The body that a node names; None where it names a tensor."""
-    owner, name = node.graph.owning_module, str(node.target)
-    held = operator.attrgetter(name)(owner) if owner is not None else None
+    owner = node.graph.owning_module
+    assert owner is not None and isinstance(node.target, str)  # the name of an attribute
+    held = operator.attrgetter(node.target)(owner)
     return held if isinstance(held, fx.GraphModule) else None
 
 
