@@ -97,12 +97,89 @@ class InOrder(Net):
         return scan(lambda s, now: (s.roll(1) + now, s.clone()), torch.zeros_like(h[0]), h)[1]
 
 
+def zero() -> Tensor:
+    return torch.zeros((), dtype=torch.int64)
+
+
 class Until(Net):
-    """How often a loop runs is not known: no rule."""
+    """How often a loop runs depends on the input; what one step leaves alone, all steps leave alone."""
 
     def between(self, h: Tensor, x: Tensor) -> Tensor:
-        start = torch.zeros((), dtype=torch.int64)
-        return while_loop(lambda k, h: k < 3, lambda k, h: (k + 1, self.inner(h).relu()), (start, h))[1]
+        many = 2 + (x.sum() > 0).long()
+        return while_loop(lambda k, h: k < many, lambda k, h: (k + 1, self.inner(h).relu()), (zero(), h))[1]
+
+
+class UntilSmall(Net):
+    """The question sees how large the state is: nothing can be rescaled."""
+
+    def between(self, h: Tensor, x: Tensor) -> Tensor:
+        less = lambda h: (h @ self.inner.weight).tanh() * 0.1  # noqa: E731
+        return while_loop(lambda h: h.abs().sum() > 1e-2, less, (h,))[0]
+
+
+class FromZero(Net):
+    """A state that starts at 0 need not stay there: the tanh of the step sees it, so that scales go."""
+
+    def between(self, h: Tensor, x: Tensor) -> Tensor:
+        def step(k: Tensor, h: Tensor, state: Tensor) -> tuple[Tensor, ...]:
+            return k + 1, h * 1.5, (self.inner(state) + h).tanh()
+
+        return while_loop(lambda k, h, s: k < 3, step, (zero(), h, torch.zeros_like(h)))[2]
+
+
+class Register(Net):
+    """What is shifted in comes out two steps later: all three states move as one."""
+
+    def between(self, h: Tensor, x: Tensor) -> Tensor:
+        def step(k: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+            return k + 1, a * self.gain, a.clone(), b + self.other(b)
+
+        blank = torch.zeros_like(h)
+        return while_loop(lambda k, a, b, c: k < 3, step, (zero(), h, blank, blank.clone()))[3]
+
+
+class Rolls(Net):
+    """Every step turns the channels round: all have one scale, and none may change places."""
+
+    def between(self, h: Tensor, x: Tensor) -> Tensor:
+        return while_loop(lambda k, h: k < 3, lambda k, h: (k + 1, h.roll(1, 1)), (zero(), h))[1]
+
+
+class Counts(Net):
+    """The number of the step picks a channel."""
+
+    def between(self, h: Tensor, x: Tensor) -> Tensor:
+        step = lambda k, h: (k + 1, h + h.index_select(1, k[None]))  # noqa: E731
+        return while_loop(lambda k, h: k < 3, step, (zero(), h))[1]
+
+
+class Asks(Net):
+    """The question looks at one channel."""
+
+    def between(self, h: Tensor, x: Tensor) -> Tensor:
+        goes_on = lambda k, h: (h[0, 0] > 0.1) & (k < 5)  # noqa: E731
+        return while_loop(goes_on, lambda k, h: (k + 1, h * self.gain.sigmoid()), (zero(), h))[1]
+
+
+class Chooses(Net):
+    """A branch inside a loop."""
+
+    def between(self, h: Tensor, x: Tensor) -> Tensor:
+        def step(k: Tensor, h: Tensor) -> tuple[Tensor, ...]:
+            either = lambda h: self.inner(h).relu(), lambda h: self.other(h).relu()
+            return k + 1, torch.cond(k > 1, *either, (h,))
+
+        return while_loop(lambda k, h: k < 3, step, (zero(), h))[1]
+
+
+class Ranks(Net):
+    """Inside a loop weights have other names, so that nobody knows which scores tie: the order stays."""
+
+    def between(self, h: Tensor, x: Tensor) -> Tensor:
+        def step(k: Tensor, h: Tensor) -> tuple[Tensor, ...]:
+            return k + 1, torch.zeros_like(h).scatter(1, self.inner(h).topk(2, -1).indices, 1.0) * h
+
+        return while_loop(lambda k, h: k < 3, step, (zero(), h))[1]
 
 
 CASES = {
@@ -114,12 +191,21 @@ CASES = {
     AddsOne: {"first": "permutation"},
     OneAlone: {"first[1:4]": "permutation"},
     InOrder: {"first": "trivial"},
-    Until: {"first": "trivial", "inner": "trivial"},
+    Until: {"first": "positive monomial", "inner": None},
+    UntilSmall: {"first": "permutation", "inner": None},
+    FromZero: {"first": "permutation", "inner": None},
+    Register: {"first": "positive monomial", "gain": None, "other": None},
+    Rolls: {"first": "positive diagonal"},
+    Counts: {"first": "trivial"},
+    Asks: {"first": "trivial", "first[1:4]": "positive monomial"},
+    Chooses: {"first": "positive monomial", "inner": None, "other": None},
+    Ranks: {"first": "positive diagonal", "inner": "trivial"},
 }
 INPUT = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-NIGHTLY = (Nested, Rows, ChosenBySum, OneAlone, InOrder, Until)  # torch compiles every body that it runs
+LOOPS = (UntilSmall, FromZero, Register, Rolls, Counts, Asks, Chooses, Ranks)
+NIGHTLY = (Nested, Rows, ChosenBySum, OneAlone, InOrder, *LOOPS)  # torch compiles every body that it runs
 
 
 @pytest.mark.parametrize(

@@ -632,3 +632,35 @@ def test_functions_on_one_piece_are_polynomials(reach: float, named: bool) -> No
     assert found.verdict == ("explained" if named else "complete")
     assert {d.kind for d in found.directions} <= {"piece", "translation"}
     assert any(d.kind == "piece" and d.count == 4 for d in found.directions) == named
+
+
+def with_shuffled(x: Tensor) -> Tensor:
+    """x + P x with P two cycles of three channels: 1 + P is invertible."""
+    return x + x[:, [1, 2, 0, 4, 5, 3]]
+
+
+def test_scales_of_sums_of_channels_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """relu((1 + P) x): a scale of every channel of (1 + P) x, of which one a cycle of P is in the group."""
+    x = torch.randn(16, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    shuffled = nn.Linear(7, 6), Apply(with_shuffled), nn.ReLU(), nn.Linear(6, 7)
+    assert verdict_of(*shuffled, inputs=x) == ("explained", {"sums": 4})
+    # The control: what passes no scale has none of its sums either.
+    control = nn.Linear(7, 6), Apply(with_shuffled), nn.Tanh(), nn.Linear(6, 7)
+    assert "sums" not in verdict_of(*control, inputs=x)[1]
+
+    def opaque(ctx: object, x: Value, *_: object) -> Value:
+        return ctx.opaque(x)  # type: ignore[attr-defined, no-any-return]
+
+    monkeypatch.setitem(RULES, "relu.default", replace(RULES["relu.default"], apply=opaque))
+    # Scales of channels that the group should have are no sums: they were missed.
+    verdict, found = verdict_of(*shuffled, inputs=x)
+    assert verdict == "open" and "sums" not in found
+
+
+def test_the_eps_of_a_norm_behind_a_norm_is_named() -> None:
+    """Both act on y = gain z + shift with (1 / gain)' y constant; behind a tanh nothing makes up for them."""
+    rms = Apply(lambda x: x * (x.square().mean(-1, keepdim=True) + 0.1).rsqrt())
+    layers = nn.Linear(5, 4), nn.BatchNorm1d(4, affine=False), nn.LayerNorm(4, eps=0.1), rms
+    x = torch.randn(16, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    assert verdict_of(*layers, nn.Linear(4, 3), inputs=x)[1]["norms"] == 1
+    assert "norms" not in verdict_of(*layers, nn.Tanh(), nn.Linear(4, 3), inputs=x)[1]

@@ -156,6 +156,18 @@ def counted(m: Any, x: Tensor) -> Tensor:
     return masked(m, x) + m.router(x).topk(2, -1).indices.to(x)
 
 
+def normed_twice(m: Any, x: Tensor) -> Tensor:
+    """Side by side in both orders, through norms whose shift is the gain of one and the mean of the other."""
+    (a, b), how = (f(x) for f in m.list), {"running_mean": m.mean, "running_var": 1 + m.gain**2}
+    one = F.batch_norm(torch.cat([a, b], 1), weight=m.gain, bias=m.gain, **how)
+    other = F.batch_norm(torch.cat([b, a], 1), weight=m.gain, bias=m.mean, **how)
+    return m.last(one.relu()) + m.last(other.relu())
+
+
+def unread(m: Any, x: Tensor) -> Tensor:
+    return m.last(x.relu())
+
+
 STAYS: dict[str, tuple[Net, tuple[int, ...]]] = {
     "one after the other": (net(chained, list=listed(make=lambda: branch(5))), ROWS),
     "weighted by constants": (
@@ -172,6 +184,9 @@ STAYS: dict[str, tuple[Net, tuple[int, ...]]] = {
     "the first of the best": (net(first_best, **THREE), ROWS),
     "numbers of experts": (net(counted, **THREE), ROWS),
     "the largest in no order": (net(lambda m, x: masked(m, x, sorted=False), **THREE), ROWS),
+    "norms of which one operand stands in two places": (
+        net(normed_twice, list=listed(2), gain=(4,), mean=(4,), last=layer(4, 2)), ROWS),
+    "modules that nothing reads": (net(unread, list=listed(), last=layer(5, 2)), ROWS),
     "queries and keys": (
         net(lambda m, x: (m.q(x) @ m.k(x).mT).softmax(-1) @ x, q=layer(5, 3), k=layer(5, 3)), TOKENS),
 }  # fmt: skip

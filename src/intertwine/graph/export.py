@@ -422,11 +422,12 @@ def where(node: fx.Node) -> str:
 
 def _rename(module: fx.GraphModule) -> None:
     """Give ops that have two names the one that the rules know."""
-    renamed = [node for node in module.graph.nodes if node.target in RENAMED]
-    for node in renamed:
-        node.target = RENAMED[node.target]
-    if renamed:
-        module.recompile()
+    for part in [m for m in module.modules() if isinstance(m, fx.GraphModule)]:
+        renamed = [node for node in part.graph.nodes if node.target in RENAMED]
+        for node in renamed:
+            node.target = RENAMED[node.target]
+        if renamed:
+            part.recompile()
 
 
 def _aliases(model: nn.Module) -> dict[str, str]:

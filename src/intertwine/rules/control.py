@@ -4,7 +4,14 @@
     scan(f, h, x)          f after f, one for each slice of x; what it returns besides h is stacked
     map(f, x)              f of every slice, stacked
 
-The graph is that of one size, so that the number of steps is known. That of a while_loop is not: no rule.
+    while_loop(p, f, h)    a rule of its own: f and p of any h
+
+The graph is that of one size, so that the number of steps of a scan is known. That of a while_loop depends on
+numbers. An element g acts on what it gives out if there is one rho such that
+
+    h0(g theta) = rho h0(theta),  f(rho h; g theta) = rho f(h; theta),  p(rho h; g theta) = p(h; theta)
+
+for the start h0 and every h, which is seen by one run of both bodies on an h of which nothing is known.
 """
 
 from __future__ import annotations
@@ -18,6 +25,9 @@ from torch.utils._pytree import tree_map
 
 from intertwine.graph.bodies import INLINED
 from intertwine.graph.eager import KERNELS
+from intertwine.ir.ledger import UNMERGEABLE
+from intertwine.ir.value import Extent, Value, fixed, parameter
+from intertwine.rules.registry import Context, is_value, rule
 
 aten, control = torch.ops.aten, torch.ops.higher_order
 _MOST_NODES = 20_000  # of a loop that is written out
@@ -87,6 +97,36 @@ def _inline_map(node: fx.Node, bodies: Sequence[fx.Graph]) -> Results | None:
 INLINED[control.cond] = _inline_cond
 INLINED[control.scan] = _inline_scan
 INLINED[control.map_impl] = _inline_map
+
+
+@rule("while_loop")
+def while_loop(
+    ctx: Context, goes_on: fx.Graph, body: fx.Graph, carry: Sequence[Any], others: Sequence[Any] = ()
+) -> list[Any]:
+    """h <- f(h) while p(h): what the start, f and p of any h move alike, however many steps there are."""
+    if not all(is_value(x) for x in (*carry, *others)):  # whole numbers of no known size
+        return [_still(ctx, x) for x in carry]
+    states = [_anything(ctx, start) for start in carry]
+    for question in ctx.through(goes_on, [*states, *others]):
+        ctx.fix(question, "it says how often a loop runs")
+    ends = ctx.through(body, [*states, *others])
+    return [ctx.add(a, b) if is_value(b) else _still(ctx, a) for a, b in zip(states, ends, strict=True)]
+
+
+def _anything(ctx: Context, start: Value) -> Value:
+    """A value that moves as the start does, and of which nothing else is known (not that it is 0, say)."""
+    free = parameter(ctx.ledger, start.shape)
+    for d, dim in enumerate(start.dims):
+        if dim and not (start.zero or start.factors_on(dim) or all(a.wild for a in dim)):
+            dims = (*free.dims[:d], (Extent(start.shape[d]),), *free.dims[d + 1 :])
+            free = Value(dims, tuple(f for f in free.factors if f.axes != free.dims[d]))
+    for factor in free.factors:
+        ctx.ledger.mark(factor.ids, UNMERGEABLE)
+    return ctx.add(free, start)
+
+
+def _still(ctx: Context, value: Any) -> Any:
+    return fixed(ctx.fix(value, "a loop that counts by sizes").shape) if is_value(value) else value
 
 
 # The same on numbers, for a module that runs in another precision: it reaches into the bodies.

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops.while_loop import while_loop
 from torch.nn import functional as F
 
 aten = torch.ops.aten
@@ -713,3 +714,15 @@ example(
     lambda h, *w: aten.lstm_cell.default(h[:, 0], [blank(h)[0]] * 2, *w)[0][:, None],
     **gates(4),
 )
+
+# -- loops -------------------------------------------------------------------------------------------------
+
+
+def repeated(h: Tensor, p: Tensor) -> Tensor:
+    """h <- relu(h p) three times."""
+    start = torch.zeros((), dtype=torch.int64)
+    out: Tensor = while_loop(lambda k, h: k < 3, lambda k, h: (k + 1, (h @ p).relu()), (start, h.relu()))[1]
+    return out
+
+
+example("while_loop", repeated, params=((8, 8),))

@@ -293,7 +293,7 @@ def _row_norm(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | N
     if found is None:
         return None
     weights = [r.certain(w, 0) for w in node.all_input_nodes[1:]]
-    given = encoded((_args(node)[1:], node.kwargs), dict.fromkeys(node.all_input_nodes, -1))
+    given = encoded((_args(node)[1:], node.kwargs), _in_order(node))
     how, everything = (op_of(node), given), r.terms.set(*found)
     parts = [*zip(found, *weights, strict=True)]
     return tuple(r.terms.of(("share", how, p, everything), p) for p in parts)
@@ -305,7 +305,7 @@ def _batch_norm(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices |
     if found is None:
         return None
     weights = [r.certain(w, 0) for w in node.all_input_nodes[1:]]
-    given = encoded((_args(node), node.kwargs), dict.fromkeys(node.all_input_nodes, -1))
+    given = encoded((_args(node), node.kwargs), _in_order(node))
     parts = [*zip(found, *weights, strict=True)]
     return tuple(r.terms.of(("channel", op_of(node), given, p), p) for p in parts)
 
@@ -460,6 +460,11 @@ def encoded(tree: Any, numbers: Mapping[fx.Node, int]) -> Any:
         return ("node", numbers[x]) if isinstance(x, fx.Node) else x
 
     return repr(tree_map(leaf, tree))
+
+
+def _in_order(node: fx.Node) -> dict[fx.Node, int]:
+    """Which operand stands where: one that is given twice (a gain that is the shift too) is one."""
+    return {n: -1 - k for k, n in enumerate(node.all_input_nodes)}
 
 
 def is_drawn(node: fx.Node) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
+from torch import fx
 
 from intertwine.ir.algebra import Algebra
 from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE, Ids
@@ -199,6 +200,10 @@ class Context(Algebra):
 
     def linear_weight(self, matrix: Value) -> None:
         """Remember that x @ W.T uses W as a linear layer does, if `matrix` is the transpose of a weight."""
+
+    def through(self, body: fx.Graph, inputs: Sequence[Any]) -> list[Any]:
+        """What a body that an op holds makes of these values: its ops are run as those of the graph are."""
+        raise NotImplementedError
 
     def grouped_weight(self, weight: Value, groups: int) -> Value:
         """A weight (groups * o, i, ...) as (groups, o, i, ...), whose i may depend on the group."""

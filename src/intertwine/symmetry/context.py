@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,8 @@ from intertwine.rules.registry import Product
 from intertwine.rules.routing import Names, row_by_row, rows_first
 from intertwine.rules.ties import Ties
 from intertwine.symmetry.windows import NONE, Windows
+
+_OF_ONE_OP = ("op", "shapes", "floating", "literal", "named", "_node", "_names", "_ties")
 
 
 @dataclass(frozen=True)
@@ -79,13 +82,23 @@ class GraphContext(Context):
             Any, Extent
         ] = {}  # what says which slices rows take -> the axis that stands for it
         self._lead: dict[Extent, int] = {}  # how many dimensions these rows have
-        self._ties: Ties
+        self._ties: Ties | None
 
     def begin(self, traced: Traced) -> None:
         """What follows is about this graph."""
         self.windows.begin()
         self._names = Names()
         self._ties = Ties(traced)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """What follows is about a body that an op holds; afterwards, about that op again."""
+        outside = {name: vars(self).get(name) for name in _OF_ONE_OP}
+        site = self.ledger.site
+        self._names, self._ties = Names(), None
+        yield
+        self.ledger.site = site
+        vars(self).update(outside)
 
     # -- whole numbers that name channels ------------------------------------------------------------------
 
@@ -142,6 +155,8 @@ class GraphContext(Context):
 
     def ranked(self, dim: int, labels: Ids) -> bool:
         """See `Context.ranked`."""
+        if self._ties is None:  # the weights of a body have other names there
+            return False
         scorers = [self.result.values[name] for name in self._ties.scorers(self._node, dim)]
         if not any(np.array_equal(f.ids, labels) for value in scorers for f in value.factors):
             return False

@@ -33,6 +33,7 @@ from intertwine.symmetry.members import Family
 from intertwine.symmetry.pairs import Slot
 
 _Weight = tuple[tuple[str, ...], str]  # the rest of its name, and the first name of the tensor
+_UNREAD = -1  # the way of a weight that no op reads
 _KINDS = 4  # members that are like none of so many others are left alone
 
 
@@ -100,7 +101,8 @@ def _candidates(traced: Traced) -> list[Family]:
         for listed in alike.values():
             tensors = tuple(own for _, own in listed)
             flat = [name for own in tensors for name in own]
-            if len(listed) > 1 and flat and len(set(flat)) == len(flat):
+            read = any(ways[name] != _UNREAD for name in flat)
+            if len(listed) > 1 and read and len(set(flat)) == len(flat):
                 families.setdefault(tensors, Family(tuple(name for name, _ in listed), tensors, {}))
     return list(families.values())
 
@@ -127,7 +129,8 @@ def _ways(traced: Traced) -> dict[str, int]:
                     steps[op, 0 if op == "mul.Tensor" else k, after] += 1
         way[node] = frozenset(steps.items())
         if node.op == "placeholder" and node.name in traced.weights:
-            found[traced.weights[node.name]] = numbers.setdefault(way[node], len(numbers))
+            number = numbers.setdefault(way[node], len(numbers)) if node.users else _UNREAD
+            found[traced.weights[node.name]] = number
     return found
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import fx
 
+from intertwine.graph.bodies import body_of
 from intertwine.graph.export import Traced, where
 from intertwine.ir.ledger import Ledger
 from intertwine.ir.placing import of_rank
@@ -35,7 +36,7 @@ def infer(
     rotary embeddings to leave out, by their results. stacks: see `symmetry.stacks`.
     """
     result = Inference(Ledger())
-    ctx = GraphContext(result, stacks)
+    ctx = _Following(result, stacks)
     for k, traced in enumerate(graphs):
         ctx.begin(traced)
         env = _run(ctx, traced, without[k] if without else {})
@@ -98,13 +99,44 @@ def _run(ctx: GraphContext, traced: Traced, without: Mapping[fx.Node, Rotary]) -
         elif node.op == "call_function":
             env[node] = _call(ctx, node, env)
         elif node.op == "get_attr":
-            env[node] = _made(_shapes(node)[0]) if _shapes(node) else None
+            env[node] = _held(node)
         elif node.op == "output":
             for source in node.all_input_nodes:
                 ctx.unname(source, "their places are an output of the model")
             given, _ = ctx.settled(node, env)
             _finish(ctx, traced, fx.node.map_arg(node.args[0], given.__getitem__))
     return env
+
+
+class _Following(GraphContext):
+    """Follows ops into the bodies that they hold."""
+
+    def through(self, body: fx.Graph, inputs: Sequence[Any]) -> list[Any]:
+        """See `Context.through`. What names channels outside names none in there, and the other way round."""
+        env: dict[fx.Node, Any] = {}
+        given = iter(inputs)
+        with self.inside():
+            for node in body.nodes:
+                if node.op == "placeholder":
+                    env[node] = next(given)
+                elif node.op == "get_attr":
+                    env[node] = _held(node)
+                elif node.op == "call_function":
+                    env[node] = _call(self, node, env)
+                else:
+                    for source in node.all_input_nodes:
+                        self.unname(source, "their places leave a body")
+                    out = fx.node.map_arg(node.args[0], lambda n: self.settle(env[n]))
+                    made = list(out) if isinstance(out, (list, tuple)) else [out]
+        return made
+
+
+def _held(node: fx.Node) -> Any:
+    """What an attribute of the graph stands for: a body, or a tensor that is what it is."""
+    body = body_of(node)
+    if body is not None:
+        return body.graph
+    return _made(_shapes(node)[0]) if _shapes(node) else None
 
 
 def _finish(ctx: GraphContext, traced: Traced, outputs: Any) -> None:

@@ -27,7 +27,8 @@ class Search(Matrices):
         steps = (
             self._rows, self._units, self._zero, self._translations, self._statistics,
             self._ones, self._equal, self._weights, self._maps, self._products, self._exponentials,
-            self._rotations, self._linear, self._functions, self._channels, self._axes, self._rest,
+            self._rotations, self._sums, self._norms, self._linear, self._functions,
+            self._channels, self._axes, self._rest,
         )  # fmt: skip
         for step in steps:
             if self.left:

@@ -6,6 +6,8 @@ A norm divides x by the square root of x' Q x: an RMS norm with Q = 1, a layer n
 other Q where gains or running statistics stand before it. If nothing but linear layers reads the quotient,
 they can undo h. h is a rotation in the lengths that Q measures, and where Q has a null vector (1 for a layer
 norm) multiples of it may be added.
+
+    x -> S^-1 D S x    what ReLU is taken of is S x (x + P x, say): a positive D passes it
 """
 
 from __future__ import annotations
@@ -75,6 +77,23 @@ def keeps_a_form(maps: np.ndarray, unseen: np.ndarray | None = None) -> np.ndarr
             best = kept if kept.shape[1] > best.shape[1] else best
     result: np.ndarray = best / np.abs(maps).max(axis=(0, 1))[:, None]
     return result
+
+
+def in_one_basis(maps: np.ndarray) -> bool:
+    """Whether all of some matrices (n x n x how many) are S D S^-1 with one real S and real diagonal D.
+
+    >>> sums, turn = np.array([[1.0, 1.0], [0.0, 2.0]]), np.array([[0.0, 1.0], [-1.0, 0.0]])
+    >>> scale = sums @ np.diag([1.0, 0.0]) @ np.linalg.inv(sums)
+    >>> in_one_basis(np.stack([np.eye(2), scale], axis=2)), in_one_basis(turn[..., None])
+    (True, False)
+    """
+    each = maps / np.abs(maps).max(axis=(0, 1))
+    value, basis = np.linalg.eig(each @ np.random.default_rng(0).standard_normal(maps.shape[2]))
+    if np.abs(value.imag).max() > EXACT * np.abs(value).max() or np.linalg.cond(basis) > 1 / EXACT:
+        return False
+    inner = np.einsum("ij,jkq,kl->ilq", np.linalg.inv(basis), each, basis)
+    inner[np.diag_indices(len(inner))] = 0.0
+    return float(np.abs(inner).max()) < 10 * EXACT
 
 
 def _kept(each: Sequence[np.ndarray], form: np.ndarray, x: np.ndarray) -> np.ndarray:

@@ -31,6 +31,8 @@ KINDS = {
     "exponential": "constants before an exponential: exp(x + c) = exp(c) exp(x), which its readers take over",
     "rotary": "rotations of pairs of channels of queries and keys that a rotary embedding turns alike",
     "rotation": "matrices that keep the length that a norm sees, and that its readers undo",
+    "sums": "scales of sums of channels, which what makes the channels takes as matrices in one basis",
+    "norms": "the scale of a norm's gain and shift, with a constant that the next norm takes for its eps",
     "jumps": "seen only where an op jumps (rounding, argmax, a comparison): no derivative tells what they do",
     "channel": "maps of single channels beyond the group: a symmetry that was missed",
     "axis": "maps of the axis beyond its group: a symmetry that was missed",

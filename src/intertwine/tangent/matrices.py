@@ -6,12 +6,13 @@ Each kind is a map that is written down first, over theta; those that lie in the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
 from intertwine.ir.ledger import Ids
 from intertwine.symmetry import Axis
-from intertwine.tangent.forms import keeps_a_form, made_maps
+from intertwine.tangent.forms import in_one_basis, keeps_a_form, made_maps
 from intertwine.tangent.maps import (
     Places,
     channel_maps,
@@ -168,6 +169,53 @@ class Matrices(Remaining):
             kept = coefficients @ keeps_a_form(maps(coefficients), unseen)
             self._add("rotation", self._beyond(kept, allowed, tied, free), axis.name)
 
+    def _sums(self) -> None:
+        """Scales of sums of channels, which what makes the channels takes as matrices in one basis."""
+        for name, channels in channel_maps(self.symmetry, self.at):
+            places = [single for places in channels.places for single in _alone(places)]
+            found = made_maps(self.symmetry, self.at, places) if 1 < len(places) <= TURNED else None
+            if not self.left or found is None:
+                continue
+            vectors, made = found
+            tied = made[self.chosen]
+            later = self.later(self.at.weights_of(np.flatnonzero(made)))
+            free = self._mask([self.at.of(name) for name in later]) & ~tied
+            allowed = (vectors[self.chosen] * self.lengths[:, None])[tied]
+            coefficients = within(self.null, allowed, tied, free) if tied.sum() == made.sum() else np.zeros(0)
+            if not coefficients.size:
+                continue
+            maps = np.linalg.lstsq(allowed, (self.null @ coefficients)[tied], rcond=1e-9)[0]
+            n = len(places)
+            new = self._beyond(coefficients, allowed, tied, free)
+            mixed = np.linalg.lstsq(allowed, (self.null @ new)[tied], rcond=1e-9)[0].reshape(n, n, -1)
+            mixed[np.diag_indices(n)] = 0.0
+            # A scale of a channel itself that is not known is one that was missed.
+            apart = span(mixed.reshape(n * n, -1), 1e-5).shape[1]
+            if apart and apart == new.shape[1] and in_one_basis(maps.reshape(n, n, -1)):
+                self._add("sums", new, name)
+
+    def _norms(self) -> None:
+        """Of a norm's gain and shift one scale, and a multiple of 1 / gain in the shift: y = gain z + shift
+        with 1'z = 0 has (1 / gain)' y constant, so that its length changes by a constant, as eps does."""
+        for axis in self.axes:
+            gains, shifts = ([m.param for m in axis.members if m.role == r] for r in ("gain", "shift"))
+            for gain, shift in product(gains, shifts):
+                if self.left and {gain, shift} <= self.at.values.keys():
+                    self._normed(axis, gain, shift)
+
+    def _normed(self, axis: Axis, gain: str, shift: str) -> None:
+        scale, step = (self.at.of(name).reshape(-1) for name in (gain, shift))
+        tied = self._mask([scale, step])
+        if len(scale) != len(step) or tied.sum() < 2 * len(scale) or not self.at.theta[scale].all():
+            return
+        vectors = np.zeros((self.at.size, 2))
+        vectors[scale, 0], vectors[step, 0] = self.at.theta[scale], self.at.theta[step]
+        vectors[step, 1] = 1 / self.at.theta[scale]
+        free = self._mask([self.at.of(name) for name in self.later([gain, shift])]) & ~tied
+        allowed = (vectors[self.chosen] * self.lengths[:, None])[tied]
+        found = within(self.null, allowed, tied, free)
+        self._add("norms", self._beyond(found, allowed, tied, free), axis.name)
+
     def _beyond(
         self, coefficients: np.ndarray, allowed: np.ndarray, tied: np.ndarray, free: np.ndarray
     ) -> np.ndarray:
@@ -180,6 +228,12 @@ class Matrices(Remaining):
         _, s, right = svd(after - before @ (before.T @ after))
         result: np.ndarray = coefficients @ right[s > 1e-5].T
         return result
+
+
+def _alone(places: Places) -> list[Places]:
+    """A channel that lies in several places of every weight (x + P x ties them), place by place."""
+    count = min(map(len, places.values()))
+    return [{key: ids[k : k + 1] for key, ids in places.items()} for k in range(count)]
 
 
 def _every(read: np.ndarray, written: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
