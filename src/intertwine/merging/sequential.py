@@ -212,7 +212,7 @@ class KnownOutputs:
         found = floating(model(*self.call[0], **self.call[1]))
         if not found:
             raise ModelError("the model's output holds no real numbers", do="return scores, not their order")
-        out = found[0]
+        out = found[0].to(torch.promote_types(found[0].dtype, torch.float32))  # squares overflow float16
         rows = out.reshape(-1, out.shape[-1]) if out.dim() else out.reshape(1, 1)
         kept = real_rows(self.call, len(rows))
         return rows if kept is None else rows[kept]
