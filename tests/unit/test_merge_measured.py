@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from intertwine.merging.eliminate import eliminate
 from intertwine.merging.measured import measure
 from intertwine.merging.places import Place
 from intertwine.merging.readers import Reading
+from intertwine.merging.sequential import KnownOutputs
 from token_reader import Reader
 
 
@@ -53,6 +56,28 @@ def test_moments_are_those_of_the_rows_without_padding() -> None:
     torch.testing.assert_close(seen.cov, rows.T @ rows / 120 - torch.outer(rows.mean(0), rows.mean(0)))
     whole = measure(model, [{k: v for k, v in batch.items() if k != "attention_mask"}])["one.weight"]
     assert whole.rows == 200 and not torch.allclose(whole.cov, seen.cov)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_moments_of_half_precision_are_summed_in_more(dtype: torch.dtype) -> None:
+    """Squares of thousands of rows are more than float16 holds, and more digits than bfloat16 has."""
+    x = (3 + 8 * torch.randn(3000, 2, generator=torch.Generator().manual_seed(0))).to(dtype)
+    seen, rows = measure(nn.Linear(2, 2).to(dtype), [x])["weight"], x.double()
+    torch.testing.assert_close(seen.moment, rows.T @ rows / 3000, rtol=1e-5, atol=0)
+    assert float(seen.second.max()) > torch.finfo(torch.float16).max
+
+
+def test_outputs_of_half_precision_are_compared_in_more() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 50).half(), torch.randn(64, 4).half()
+    with torch.no_grad():
+        model.weight *= 30
+    known, small = KnownOutputs(model, ((x,), {})), copy.deepcopy(model)
+    with torch.no_grad():
+        small.weight *= 0.5
+        small.bias *= 0.5
+    assert known.whole > torch.finfo(torch.float16).max
+    assert known.error(small) == pytest.approx(0.25, rel=1e-3)
 
 
 def test_the_weights_of_an_einsum_and_of_attention_are_seen() -> None:

@@ -32,6 +32,7 @@ FAMILIES = {
     "t5": {"channels", "heads", "rank"},
     "llama": {"channels", "heads"},
     "mixtral": {"channels", "heads"},
+    "falcon": {"heads"},  # all queries share one key and value
 }
 # The same in families whose blocks are much like those above.
 ALIKE = {
@@ -43,9 +44,15 @@ ALIKE = {
     "qwen2": {"channels", "heads"},
     "roberta": {"channels", "heads", "rank"},
     "distilbert": {"channels", "heads", "rank"},
-    "falcon": {"channels"},  # how many heads its queries have is written into the forward
+    "falcon": {"channels"},
     "phi": {"channels", "heads"},
     "gemma": {"channels", "heads"},
+    "gemma3_text": {"channels", "heads"},
+    "qwen3": {"channels", "heads"},
+    "starcoder2": {"channels", "heads"},
+    "olmoe": {"channels"},  # a norm goes over all heads
+    "dinov2": {"channels", "heads", "rank"},
+    "modernbert": {"channels", "heads"},
 }
 
 
@@ -66,12 +73,13 @@ def plant(model: nn.Module, symmetry: Symmetry, kind: str) -> None:
         return
     for axis in symmetry.axes:
         places = find_places(symmetry, axis)
-        heads = not axis.mergeable and axis.group.permutation and not axis.group.linear
+        heads = axis.group.permutation and not axis.group.linear
         heads = heads and any(p.consumes and p.where.shape[1] > 1 for p in places)
         if heads if kind == "heads" else axis.mergeable:
             for place in places:
-                if not place.consumes:
-                    copy(state[place.param], place.dim, place.where[0], place.where[1])
+                if not place.consumes:  # of heads in groups one in each
+                    for own in np.split(place.where, len(axis.classes)):
+                        copy(state[place.param], place.dim, own[0], own[1])
 
 
 @torch.no_grad()
@@ -162,6 +170,40 @@ def test_an_empty_direction_of_the_stream_is_given_back(
     _, further = cut(replace(source, model=model), symmetry, "stream", empty + 1)
     off = outputs(apply_merge(model, further), source) - whole
     assert float(off.abs().max() / whole.abs().max()) > 1e-6
+
+
+def test_heads_of_every_group_are_those_that_cost_least_there(families: dict[str, Any]) -> None:
+    """Of two queries that share a key each group may lose another one; and whole groups go as well."""
+    source, symmetry = prepared("llama", families)
+    axis = next(a for a in symmetry.axes if a.name.endswith("q_proj/blocks"))
+    assert axis.classes.shape == (2, 2)
+    state = dict(source.model.named_parameters())
+    for place in find_places(symmetry.alike, axis):
+        if place.consumes:  # nobody reads the first head of one group, and the second of the other
+            for head in (0, 3):
+                state[place.param].index_fill_(place.dim, torch.from_numpy(place.where[head]), 0.0)
+    planner, _ = cut(source, symmetry, "heads")
+    part = next(a for a in planner.weighed.axes if a.name == axis.name)
+    assert part.groups == 2 and part.size == 2 and part.costs[0] < 1e-8
+    plan = MergePlan.from_json(MergePlan((part.first(1),)).to_json())
+    small: Any = apply_merge(source.model, plan)
+    error = float((outputs(small, source) - outputs(source.model, source)).abs().max())
+    assert error < 1e-8 and small.model.layers[0].self_attn.num_key_value_groups == 1
+    kept = find_places(symmetry.alike, axis)[0].where[[1, 2]].reshape(-1)
+    query = source.model.get_parameter("model.layers.0.self_attn.q_proj.weight")
+    torch.testing.assert_close(small.model.layers[0].self_attn.q_proj.weight, query[np.sort(kept)])
+
+
+def test_why_a_size_stays_is_said(families: dict[str, Any]) -> None:
+    """OLMo 2 has a norm over all its heads; of BERT no norm can be folded, so that its stream stays."""
+    source, symmetry = prepared("olmo2", families)
+    planner, _ = cut(source, symmetry, "heads")
+    assert planner.rigid and all("something else (a norm" in why for why in planner.rigid.values())
+    source, symmetry = prepared("bert", families)
+    with pytest.raises(Unsupported) as refused:
+        fold(source.model, source.example, source.kwargs)
+    plan = merge(source.model, source.example, kwargs=source.kwargs, target_params=0.95).plan
+    assert plan.left_alone["the residual stream"] == str(refused.value).splitlines()[0]
 
 
 @pytest.mark.parametrize("kind", ["channels", "heads", "rank"])

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from intertwine import act, trace, verify
+from intertwine import act, merge, trace, verify
 from intertwine.errors import ExportFailed, InputError, ModelError, NotFound
 
 
@@ -225,3 +225,22 @@ def test_buffers_that_overlap_in_memory_are_not_written_twice() -> None:
     model.p, model.q = (both := torch.randn(9, dtype=torch.float64))[:6], both[3:]
     moved = act(model, trace(model, x).sample(0))
     assert torch.allclose(moved(x), model(x), atol=1e-10)
+
+
+def test_data_without_all_that_forward_takes_say_what_to_do() -> None:
+    """As text is for an encoder with a decoder, which also reads what it is to write."""
+
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.out = nn.Linear(3, 6), nn.Linear(3, 6), nn.Linear(6, 2)
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            out: Tensor = self.out((self.one(x) + self.two(y)).relu())
+            return out
+
+    x = torch.zeros(2, 3)
+    assert merge(Pair(), (x, x), target_params=0.8).model.out.in_features < 6
+    with pytest.raises(ModelError, match="does not run on the data") as caught:
+        merge(Pair(), (x, x), target_params=0.8, repair="data", train_data=[x])
+    assert "leave the data out" in caught.value.do

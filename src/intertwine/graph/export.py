@@ -254,6 +254,12 @@ def _advice(error: BaseException) -> str:
     return "trace a submodule that it can trace"
 
 
+_FITTING = {
+    "the example": "give an example that fits (--input 1x3x32x32)",
+    "the data": "give batches with all that forward takes (in Python, by name), or leave the data out",
+}
+
+
 def assert_runs(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], what: str = "the example"
 ) -> None:
@@ -280,7 +286,7 @@ def assert_runs(
         raise ModelError(
             f"the model does not run on {what}: {first_line(error)}",
             where=f"{type(model).__name__}, {what.removeprefix('the ')} {describe(args or kwargs)}",
-            do="give an example that fits (--input 1x3x32x32)" if what == "the example" else "",
+            do=_FITTING.get(what, ""),
         ) from error
     if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(output)):
         raise ModelError(

@@ -208,14 +208,13 @@ def _narrowed(
     seen: set[frozenset[tuple[Path, Number]]] = set()
     wrong = len(changed) + len(base) - len(target)
     for without in waiting:
-        numbers = _fitting([c for c in candidates if c[0] not in without], off, wrong)
-        if numbers is None or numbers in seen:
+        numbers, left = _fitting([c for c in candidates if c[0] not in without], off, wrong)
+        if numbers in seen or (left and without):
             continue
         seen.add(numbers)
-        found = with_numbers(config, dict(numbers))
-        if _can_be_read(found):
+        if not left and _can_be_read(found := with_numbers(config, dict(numbers))):
             yield found
-        if len(waiting) < MOST:
+        if len(waiting) < MOST:  # one that fits alone may stand in the way of two that fit together
             waiting += [without | {path} for path, _ in sorted(numbers, key=str)]
 
 
@@ -223,8 +222,8 @@ def _fitting(
     candidates: Iterable[tuple[Path, Number]],
     off: Callable[[frozenset[tuple[Path, Number]]], int | None],
     wrong: int,
-) -> frozenset[tuple[Path, Number]] | None:
-    """One number after the other, each the one that leaves the fewest dimensions wrong; None if some stay."""
+) -> tuple[frozenset[tuple[Path, Number]], int]:
+    """One number after the other, each that leaves the fewest dimensions wrong; and how many still are."""
     numbers: dict[Path, Number] = {}
     while wrong:
         scored = [
@@ -235,9 +234,9 @@ def _fitting(
         ]
         best = min(scored, key=lambda s: s[0], default=None)
         if best is None or best[0] >= wrong:
-            return None
+            break
         wrong, numbers[best[1]] = best[0], best[2]
-    return frozenset(numbers.items())
+    return frozenset(numbers.items()), wrong
 
 
 def _without(shapes: Shapes | None, names: Collection[str]) -> Shapes | None:

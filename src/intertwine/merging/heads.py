@@ -7,11 +7,15 @@ head, removing it costs tr(V_B (P_BB)^-1 V_B^T), and
 
 which is the elimination of channels (`eliminate`) a block at a time, and zero for a head that the others can
 give: a copy of another one, or one whose output nobody needs. Its queries, keys and values go with it.
+
+Heads that share keys and values lie in groups, and a forward has as many in each: of those one of every group
+goes at a time, the cheapest there, with its queries. Heads of their own group make up for it, so that a group
+that goes as well (its keys and values, with all its queries) takes nothing of it along.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -26,25 +30,61 @@ from intertwine.merging.positive import regular_factor
 from intertwine.symmetry import Symmetry
 
 
-def plan_heads(symmetry: Symmetry, weights: Mapping[str, Tensor], seen: Mapping[str, Seen]) -> list[AxisPlan]:
-    """Every axis of blocks whose reader was measured, ready to be cut to any number of them."""
+def plan_heads(
+    symmetry: Symmetry,
+    weights: Mapping[str, Tensor],
+    seen: Mapping[str, Seen],
+    rigid: Container[str] = (),
+) -> list[AxisPlan]:
+    """Every axis of blocks whose reader was measured, ready to be cut to any number of them.
+
+    rigid: axes that the forward does not narrow as channels; the blocks of queries that share one key and
+    value are such, and a forward that is told how many there are may narrow them.
+    """
     found = []
     for axis in symmetry.axes:
-        if axis.mergeable or axis.size < 2 or axis.group.linear or not axis.group.permutation:
+        if axis.group.linear or not axis.group.permutation or (axis.mergeable and axis.name not in rigid):
             continue
+        groups, size = axis.classes.shape
         places = find_places(symmetry, axis)
         readers = [p for p in places if p.consumes and p.where.shape[1] > 1]
-        if not readers or any(p.param not in seen or seen[p.param].dim != p.dim for p in readers):
+        if size < 2 or not readers or any(p.param not in seen or seen[p.param].dim != p.dim for p in readers):
             continue
-        merges = _eliminate([_Blocks(p, weights[p.param], seen[p.param]) for p in readers])
+        gone = _eliminate([_Blocks(p, weights[p.param], seen[p.param]) for p in readers], groups)
+        merges, places = _in_order(gone, places) if groups > 1 else (_merges(gone), places)
         parts = tuple(PlacePlan.of(p) for p in places)
         costs = tuple(m.distance for m in merges)
-        found.append(AxisPlan(axis.name, axis.size, merges, False, parts, True, (), costs, kind=HEADS))
+        plan = AxisPlan(axis.name, size, merges, False, parts, True, (), costs, kind=HEADS, groups=groups)
+        found.append(plan)
     return found
 
 
+def _merges(gone: list[tuple[list[int], float]]) -> tuple[Merge, ...]:
+    """Heads by their numbers, in the order in which they go."""
+    alive, merges = list(range(len(gone) + 1)), []
+    for (head,), error in gone:
+        alive.remove(head)
+        merges.append(Merge(alive[0], head, error, 1.0))
+    return tuple(merges)
+
+
+def _in_order(
+    gone: list[tuple[list[int], float]], places: tuple[Place, ...]
+) -> tuple[tuple[Merge, ...], tuple[Place, ...]]:
+    """One head of every group is a channel; the last go first, and the places are those of their heads."""
+    last = len(gone)
+    everything = np.arange(len(places[0].where)).reshape(len(gone[0][0]), -1)
+    stay = [int(np.setdiff1d(own, [heads[g] for heads, _ in gone])[0]) for g, own in enumerate(everything)]
+    order = np.array([stay, *(heads for heads, _ in reversed(gone))])
+    moved = tuple(replace(p, where=p.where[order].reshape(last + 1, -1)) for p in places)
+    return tuple(Merge(0, last - k, error, 1.0) for k, (_, error) in enumerate(gone)), moved
+
+
 def make_up_heads(axis: AxisPlan, seen: Mapping[str, Seen]) -> AxisPlan:
-    """The axis with readers that make up for the heads that went, T = (C_KK)^-1 C_K over single channels."""
+    """The axis with readers that make up for the heads that went, T = (C_KK)^-1 C_K over single channels.
+
+    Where there are groups, T is that of each group alone, and zero between them.
+    """
     if not axis.merges:
         return axis
     kept = np.setdiff1d(np.arange(axis.size), [m.drop for m in axis.merges])
@@ -53,10 +93,16 @@ def make_up_heads(axis: AxisPlan, seen: Mapping[str, Seen]) -> AxisPlan:
         place = part.place(axis.size)
         if not place.consumes or place.where.shape[1] < 2 or place.param not in seen:
             continue
-        known = seen[place.param]
-        moment, size = _moment(place, known), place.where.shape[1]
-        pick = (kept[:, None] * size + np.arange(size)).reshape(-1)
-        matrix = best_from(pick, moment, _ridge(moment, known.rows), True)
+        known, copies = seen[place.param], place.where.shape[1]
+        moment, channels = _moment(place, known), np.arange(place.where.size).reshape(axis.size, -1)
+        matrix = np.zeros((len(kept) * copies, place.where.size))
+        for own in np.split(channels, axis.groups, 1):
+            pick, rows = own[kept].reshape(-1), channels[: len(kept)][:, own[0]].reshape(-1)
+            own = own.reshape(-1)
+            inside = moment[np.ix_(own, own)]
+            solved = best_from(np.searchsorted(own, pick), inside, _ridge(inside, known.rows), True)
+            matrix[np.ix_(rows, own)] = solved
+        pick = channels[kept].reshape(-1)
         mean = known.mean.numpy()[place.where.reshape(-1)]
         readers.append(Reader(place.param, place.dim, matrix, mean - matrix.T @ mean[pick], _bias(known)))
     return replace(axis, readers=tuple(readers))
@@ -111,15 +157,19 @@ class _Blocks:
         self.inverse[own, :] = self.inverse[:, own] = 0.0
 
 
-def _eliminate(sides: list[_Blocks]) -> tuple[Merge, ...]:
-    """The order in which heads go; distance: the relative error so far."""
-    merges: list[Merge] = []
-    alive, error = list(range(sides[0].count)), 0.0
-    while len(alive) > 1:
-        costs = [sum(side.cost(head) for side in sides) for head in alive]
-        at = int(np.argmin(costs))
-        head, error = alive.pop(at), error + max(costs[at], 0.0)
-        for side in sides:
-            side.remove(head)
-        merges.append(Merge(alive[0], head, error, 1.0))
-    return tuple(merges)
+def _eliminate(sides: list[_Blocks], groups: int) -> list[tuple[list[int], float]]:
+    """The heads that go together, one of every group, in their order, and the relative error so far."""
+    alive = np.arange(sides[0].count).reshape(groups, -1).tolist()
+    found: list[tuple[list[int], float]] = []
+    error = 0.0
+    while len(alive[0]) > 1:
+        heads = []
+        for own in alive:
+            costs = [sum(side.cost(head) for side in sides) for head in own]
+            at = int(np.argmin(costs))
+            heads.append(own.pop(at))
+            error += max(costs[at], 0.0)
+            for side in sides:
+                side.remove(heads[-1])
+        found.append((heads, error))
+    return found

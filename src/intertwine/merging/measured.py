@@ -80,20 +80,28 @@ class Grams:
 
 
 def cross_sums(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """sum y and sum x y^T in float64; what varies is multiplied without its mean, which would drown it."""
-    means = [v.mean(0) for v in (x, y)]
+    """sum y and sum x y^T in float64; what varies is multiplied without its mean, which would drown it.
+
+    Products are summed in float32 at least: a few thousand squares are more than float16 holds.
+    """
+    means = [_single(v).mean(0) for v in (x, y)]
     mean_x, mean_y = (m.to("cpu", torch.float64) for m in means)
     rest_x, rest_y = torch.zeros_like(mean_x), torch.zeros_like(mean_y)
     varying = torch.zeros(len(mean_x), len(mean_y), dtype=torch.float64)
     for a, b in zip(x.split(BLOCK), y.split(BLOCK), strict=True):
         # single products in float64 would take far longer; their sums do not
-        left = a - means[0]
-        right = left if x is y else b - means[1]
+        left = _single(a) - means[0]
+        right = left if x is y else _single(b) - means[1]
         rest_x += left.sum(0).to("cpu", torch.float64)
         rest_y += right.sum(0).to("cpu", torch.float64)
         varying += (_gram(left) if x is y else left.T @ right).to("cpu", torch.float64)
     first = len(y) * mean_y + rest_y
     return first, varying.addr_(mean_x, first).addr_(rest_x, mean_y)
+
+
+def _single(x: Tensor) -> Tensor:
+    """Itself, or in float32 where it has less."""
+    return x.float() if x.element_size() < 4 else x
 
 
 def _gram(rows: Tensor) -> Tensor:

@@ -156,7 +156,8 @@ class AxisPlan:
     variances: for each class, var(mean) / mean(var) of its features, which batch norms are told. turns: the
     basis in which the axis is cut; its channels are then coordinates in it, `kind` says of what. attributes:
     (module, name) of the numbers that the forward keeps of the axis's width, and that shrink with it.
-    containers: paths of the lists of modules that have one entry for each channel.
+    containers: paths of the lists of modules that have one entry for each channel. groups: of heads of which
+    a channel is one in each, group after group in its places.
     """
 
     name: str
@@ -172,6 +173,7 @@ class AxisPlan:
     kind: str = CHANNELS
     attributes: tuple[tuple[str, str], ...] = ()
     containers: tuple[str, ...] = ()
+    groups: int = 1
 
     def __repr__(self) -> str:
         return f"AxisPlan({self.name!r}, {self.size} -> {self.width})"
@@ -285,4 +287,5 @@ def _axis_from(data: dict[str, Any]) -> AxisPlan:
     plain["kind"] = data.get("kind", CHANNELS)
     plain["attributes"] = tuple((path, name) for path, name in data.get("attributes", ()))
     plain["containers"] = tuple(data.get("containers", ()))
+    plain["groups"] = data.get("groups", 1)
     return AxisPlan(merges=merges, places=tuple(places), readers=readers, turns=turns, **plain)

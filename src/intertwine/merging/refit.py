@@ -13,7 +13,7 @@ replaces W_0 and the run goes on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -243,8 +243,6 @@ def _mapped(wanted: Tensor, shape: tuple[int, ...], c: Contraction, plan: MergeP
 
 def map_outputs(value: Tensor, along: int, param: str, dim: int, plan: MergePlan) -> Tensor:
     """A value whose dimension `along` is made by dimension `dim` of a weight, as the plan's model has it."""
-    from dataclasses import replace
-
     for axis in plan.axes:
         for turn in axis.turns if axis.merges else ():
             if (turn.param, turn.dim) == (param, dim):

@@ -18,6 +18,7 @@ from intertwine.merging.factoring import factored, find_tables
 from intertwine.merging.folding import Folding, find_folding
 from intertwine.merging.plan import RANK, STREAM
 from intertwine.symmetry import Symmetry
+from intertwine.text import first_line
 
 MOST_ADDED = 0.05  # of the parameters, by a rewriting that nobody asked for
 
@@ -51,19 +52,26 @@ def wanted_rewritings(kinds: str, by_config: bool) -> tuple[bool, bool]:
 
 def rewrite(
     model: nn.Module, call: Call, fold: bool | None, factor: bool | None, claimed: Symmetry | None = None
-) -> tuple[Folding | None, nn.Module]:
-    """The model with its norms folded and its tables factored, and what says how to do that again.
+) -> tuple[Folding | None, nn.Module, str]:
+    """How the model is rewritten, that model (norms folded, tables factored), and why no norm is folded.
 
     True: done, or `Unsupported`. False: not done. None: done where it can be and adds few parameters.
     claimed: the model's symmetry, proved or not, if it is known.
     """
     folding: Folding | None = None
-    base = model
+    base, why = model, ""
     if fold is not False:
-        with suppress(*((Unsupported,) if fold is None else ())):
+        try:
             found, made = find_folding(model, *call, claimed)
+        except Unsupported as error:
+            if fold:
+                raise
+            why = first_line(error)
+        else:
             if fold or _few(model, made):
                 folding, base = found, made
+            else:
+                why = "folding its norms would add too many parameters (--fold does it all the same)"
     if factor is not False:
         with suppress(*((Unsupported,) if factor is None else ())):
             known = claimed.traced if claimed is not None and base is model else None
@@ -71,7 +79,15 @@ def rewrite(
             made = factored(base, tables)
             if factor or _few(model, made):
                 folding, base = replace(folding or Folding(), factored=tables), made
-    return folding, base
+    return folding, base, why
+
+
+def why_it_stays(symmetry: Symmetry) -> str:
+    """Why no rotation acts on the stream of a folded model; "" where they do."""
+    if any(linear.orthogonal for linear in symmetry.structure.linear.values()):
+        return ""
+    gains = [m.param for a in symmetry.axes for m in a.members if m.role == "gain"]
+    return f"{gains[0]} scales it channel by channel" if gains else "no rotation of it is a symmetry"
 
 
 def _few(model: nn.Module, made: nn.Module) -> bool:
@@ -79,4 +95,4 @@ def _few(model: nn.Module, made: nn.Module) -> bool:
     return after <= (1 + MOST_ADDED) * before
 
 
-__all__ = ["has_attention", "rewrite", "wanted_rewritings"]
+__all__ = ["has_attention", "rewrite", "wanted_rewritings", "why_it_stays"]

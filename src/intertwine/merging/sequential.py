@@ -117,8 +117,10 @@ def weigh(planner: Planner) -> MergePlan:
         taken = {a.name for a in linear} - planner.rigid.keys()
         axes += [a for a in planner.whole().axes if a.name not in taken]
     if HEADS in kinds:  # before linear axes: what makes up for heads is in the basis that they had
-        heads = _asked(planner, plan_heads(planner.symmetry, planner.weights, planner.measured))
-        axes += _running(planner, trial, _sayable(planner, heads))
+        known = planner.weights, planner.measured, planner.rigid
+        heads = _asked(planner, plan_heads(planner.symmetry, *known))
+        heads = _running(planner, trial, _sayable(planner, heads))
+        axes += sorted(heads, key=lambda a: a.groups > 1)  # what makes up for a group is in all its heads
     if RANK in kinds and planner.symmetry.structure.turns.count:
         planner.rigid["queries and keys with rotary embeddings"] = ROTARY
     outputs = planner.outputs
@@ -152,15 +154,21 @@ def _running(planner: Planner, trial: Narrowing, plans: list[AxisPlan]) -> list[
         (good if fitting is not None else waiting).append(fitting or plan)
     while waiting:
         plan = waiting.pop(0)
-        for other in [p for p in waiting if p.size == plan.size and p.kind == plan.kind and _meet(p, plan)]:
+        for other in [p for p in waiting if _alike(p, plan) and _meet(p, plan)]:
             fitting = trial.fitted(plan, other)
             if fitting is not None:
                 good.append(fitting)
                 waiting.remove(other)
                 break
         else:
-            planner.rigid[plan.name] = "its size is written into the forward"
+            planner.rigid[plan.name] = trial.why(plan)
+    cut = {name for plan in good for name in plan.name.split(" + ")}
+    planner.rigid = {name: why for name, why in planner.rigid.items() if name not in cut}
     return good
+
+
+def _alike(a: AxisPlan, b: AxisPlan) -> bool:
+    return (a.size, a.kind, a.groups) == (b.size, b.kind, b.groups)
 
 
 def _meet(a: AxisPlan, b: AxisPlan) -> bool:
@@ -212,7 +220,7 @@ class KnownOutputs:
         found = floating(model(*self.call[0], **self.call[1]))
         if not found:
             raise ModelError("the model's output holds no real numbers", do="return scores, not their order")
-        out = found[0]
+        out = found[0].to(torch.promote_types(found[0].dtype, torch.float32))  # squares overflow float16
         rows = out.reshape(-1, out.shape[-1]) if out.dim() else out.reshape(1, 1)
         kept = real_rows(self.call, len(rows))
         return rows if kept is None else rows[kept]

@@ -30,7 +30,7 @@ from intertwine.merging.places import check_beta, find_axes, find_places
 from intertwine.merging.plan import AxisPlan, MergePlan
 from intertwine.merging.registry import all_parameters, find_method
 from intertwine.merging.repair import norms_of, reestimate_norms
-from intertwine.merging.rewriting import has_attention, rewrite, wanted_rewritings
+from intertwine.merging.rewriting import has_attention, rewrite, wanted_rewritings, why_it_stays
 from intertwine.merging.said import UNSAID, Said
 from intertwine.merging.shrink import apply_merge
 from intertwine.merging.storage import flops_of
@@ -41,6 +41,7 @@ from intertwine.symmetry.tracing import proved
 
 _MAX_DROP_STEPS = 7
 _AS_RELEASED = {"order": "interleaved", "norm": "sum"}
+STREAM_OF, UNSAID_STREAM = "the residual stream", "config.json cannot say a narrower one"
 _MEASURED = 2000  # inputs that statistics are measured on
 
 
@@ -201,7 +202,7 @@ class _Job:
         if sequential:
             could = wanted_rewritings(options.get("kinds"), by_config)
             wanted = [a if a or can else False for a, can in zip((fold, factor), could, strict=True)]
-        self.folding, self.base = rewrite(model, self.call, wanted[0], wanted[1], claimed)
+        self.folding, self.base, why = rewrite(model, self.call, wanted[0], wanted[1], claimed)
         if self.base is not model:
             symmetry, claimed = None, Symmetry(export(self.base, *self.call))
             if (
@@ -210,11 +211,14 @@ class _Job:
                 and not fold
                 and not Said(model, self.base, self.folding, claimed).says_stream()
             ):
-                self.folding, self.base, claimed = None, model, None
+                self.folding, self.base, claimed, why = None, model, None, UNSAID_STREAM
         if symmetry is None:
             symmetry = (
                 trace(self.base, *self.call) if claimed is None else proved(self.base, claimed, example)
             )
+        if self.folding is not None and self.folding.norms:
+            why = why_it_stays(symmetry.alike)
+        self.kept = {STREAM_OF: why} if why and wanted[0] is not False else {}
         self.unsaid: set[str] = set()
         self.uniform = uniform
         self.said: Said | None = None
@@ -243,7 +247,7 @@ class _Job:
         if self.unsaid:
             axes = [escape(a.name) for a in find_axes(symmetry, axes) if a.name not in self.unsaid]
         planner = Planner(self.base, symmetry, self.options, axes, self.batches, True, self.call)
-        planner.rigid |= dict.fromkeys(sorted(self.unsaid), UNSAID)
+        planner.rigid |= self.kept | dict.fromkeys(sorted(self.unsaid), UNSAID)
         return planner
 
     def plan(

@@ -15,6 +15,7 @@ rms by sqrt(n / m), which the writers and the readers take on exactly.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -193,16 +194,11 @@ def join(plans: list[AxisPlan]) -> AxisPlan:
         return first
     costs = tuple(float(sum(c)) for c in zip(*(p.costs for p in plans), strict=True))
     merges = tuple(Merge(0, m.drop, c, 1.0) for m, c in zip(first.merges, costs, strict=True))
-    return AxisPlan(
-        " + ".join(p.name for p in plans),
-        first.size,
-        merges,
-        False,
-        tuple(place for p in plans for place in p.places),
-        True,
-        (),
-        costs,
-        (),
-        tuple(turn for p in plans for turn in p.turns),
-        first.kind,
+    return replace(
+        first,
+        name=" + ".join(p.name for p in plans),
+        merges=merges,
+        places=tuple(place for p in plans for place in p.places),
+        costs=costs,
+        turns=tuple(turn for p in plans for turn in p.turns),
     )

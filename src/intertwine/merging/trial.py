@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from intertwine.merging.decide import Planner
 
 MOST = 6  # numbers of which all subsets are tried
+WRITTEN = "its size is written into the forward"
+ANOTHER = "the narrower model runs but computes something else (a norm goes over all of it, say)"
 Numbers = tuple[tuple[str, str], ...]
 Found = tuple[bool, frozenset[tuple[str, str]]]
 
@@ -39,10 +42,12 @@ class Narrowing:
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
         self.model, (self.args, self.kwargs) = finest(planner.model, planner.example())
+        _write_attention_out(self.model)
         state = named_tensors(self.model)
         self.weights = {n: state[n].detach() for n in planner.symmetry.structure.inference.shapes}
         self.known: dict[str, Found | None] = {}
         self._last: tuple[list[str], list[Tensor]] = [], []  # axes, and what the graph gives without them
+        self._ran: set[str] = set()  # kinds whose narrower model ran, whatever it computed
 
     def fitted(self, *plans: AxisPlan) -> AxisPlan | None:
         """The plans as one that the forward can be narrowed by, or None.
@@ -59,12 +64,16 @@ class Narrowing:
         for scaled in (False, True):
             for attributes in subsets(numbers):
                 plan = _plan(plans, scaled, attributes)
-                if self._runs(plan):
+                if self._runs(plan, kind=kind):
                     plan = self._fewest(plan)
                     self.known[kind] = scaled, frozenset((_alike(p), n) for p, n in plan.attributes)
                     return plan
         self.known[kind] = None
         return None
+
+    def why(self, plan: AxisPlan) -> str:
+        """Why a plan that `fitted` refused by itself stays as it is."""
+        return ANOTHER if self._kind([plan]) in self._ran else WRITTEN
 
     def fitted_alone(self, plans: Sequence[AxisPlan]) -> list[AxisPlan | None]:
         """`fitted` of every plan by itself; layers of a known kind are narrowed in one run together."""
@@ -120,8 +129,11 @@ class Narrowing:
             found += [(path, n) for n, v in values if type(v) is int and v in wanted and n[0] != "_"]
         return tuple(found)
 
-    def _runs(self, *plans: AxisPlan) -> bool:
-        """Whether the model runs with each of them cut by one, and gives what its graph does without that."""
+    def _runs(self, *plans: AxisPlan, kind: str = "") -> bool:
+        """Whether the model runs with each of them cut by one, and gives what its graph does without that.
+
+        kind: under which it is remembered that it ran.
+        """
         cut = MergePlan(tuple(plan.first(1) for plan in plans))
         try:
             small = apply_plan(self.model, cut, share=True)
@@ -130,6 +142,7 @@ class Narrowing:
                 got = floating(small(*self.args, **self.kwargs))
         except Exception:  # whatever a forward raises on a size that it does not expect
             return False
+        self._ran.add(kind)
         return alike(got, self._expected(cut))
 
     def _expected(self, cut: MergePlan) -> list[Tensor]:
@@ -143,6 +156,15 @@ class Narrowing:
                 plain[param] = plain[param].index_fill(dim, torch.from_numpy(places), 0.0)
             self._last = names, run(self.planner.symmetry.traced, plain, self.args, self.kwargs)
         return self._last[1]
+
+
+def _write_attention_out(model: Any) -> None:
+    """Have a model of transformers compute attention op by op.
+
+    A fused kernel counts the groups of keys itself: it would hide a number that a padded batch needs.
+    """
+    with suppress(Exception):  # each family complains as it likes about what it does not offer
+        model.set_attn_implementation("eager")
 
 
 def _alike(name: str) -> str:

@@ -62,7 +62,9 @@ def assert_fits(model: nn.Module, data: Sequence[Dataset], recipe: Recipe, like:
         top = int(each.labels.max())
         if top < 0:
             raise DataError(
-                f"of {each.name} nothing is predicted by this model", so="it cannot be trained on"
+                f"of {each.name} nothing is predicted by this model",
+                so="it cannot be trained on",
+                do="give --tokenizer with a mask token, if it predicts masked ones",
             )
         if top >= outputs and not (recipe.loss == "mse" and outputs == 1):
             raise DataError(
