@@ -90,8 +90,8 @@ def unsolvable(error: BaseException) -> Unsupported | None:
     >>> import numpy
     >>> unsolvable(numpy.linalg.LinAlgError("Singular matrix")).exit_code, unsolvable(KeyError())
     (3, None)
-    >>> print(unsolvable(NotImplementedError("\"min_all\" not implemented for 'ComplexFloat'")).what)
-    torch cannot compute this: "min_all" not implemented for 'ComplexFloat'
+    >>> print(unsolvable(NotImplementedError("min_all not implemented for 'ComplexFloat'")).what)
+    torch cannot compute this: min_all not implemented for 'ComplexFloat'
     """
     if isinstance(error, RuntimeError) and _NO_KERNEL.search(str(error)[:_START]):
         return Unsupported(

@@ -67,7 +67,8 @@ class Cases:
         self.example, self.text = x[:2].to(device, dtype), tokens[:2].to(device)
 
     def all(self) -> Iterator[tuple[str, Callable[[], Any]]]:
-        yield from self.of_one_model()
+        for name, case in self.of_one_model():
+            yield f"{name}, alone", case
         for where in ("there", "cpu") if self.device.type != "cpu" else ("there",):
             for name, case in (*self.of_images(where), *self.of_text(where)):
                 yield f"{name}, data {where}", case

@@ -85,6 +85,7 @@ def trace_in_one_pass(model: nn.Module, args: tuple[Any, ...]) -> Program:
     constants = _lift(module, places[many])
     named = dict(zip((node.name for node in places), names, strict=False))
     signature = SimpleNamespace(
+        user_inputs=[place.name for place in places[many:]],
         inputs_to_parameters={place: name for place, name in named.items() if name in parameters},
         inputs_to_buffers={place: name for place, name in named.items() if name in buffers},
         inputs_to_lifted_tensor_constants={name: name for name in constants},
