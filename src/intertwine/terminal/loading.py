@@ -122,7 +122,8 @@ def load_several(args: argparse.Namespace) -> tuple[list[Source], list[str]]:
     weights = args.weights or [None] * len(args.models)
     if len(weights) != len(args.models):
         raise InputError(
-            f"{len(args.models)} models but {len(weights)} --weights", do="give --weights once for each"
+            f"{len(args.models)} models but {len(weights)} --weights",
+            do="give --weights once for each; of a folder of ours its weights.safetensors",
         )
     pairs = list(zip(args.models, weights, strict=True))
     loaded = [_side(args, m, w) for m, w in pairs]
