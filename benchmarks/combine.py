@@ -19,7 +19,8 @@ ways: plain        average, batch-norm statistics reset
       two sweeps   as apart, all layers solved for a second time
       follow       as two sweeps, unlike channels follow one network each; follow flipped: with mirror images
       zip          of trunk: side by side, merged, solved for; zip to layer2: with third stages of their own
-      learned      as apart, then learned on the networks' mean outputs (images: --augment --hidden)
+      learned      then learned on the networks' mean outputs (images: --augment --hidden)
+      learned apart  the same after apart
 2,000 unlabelled training inputs serve for all of that; all test inputs, or --limit of them, for the one
 number that is printed. Every number goes into the JSON file when it is known, and a second run goes on
 from there; `python scripts/make_combine_table.py` writes the table of docs/combine.md from it.
@@ -91,7 +92,8 @@ IMAGES: dict[str, Make] = {
     "two sweeps": made(together=0, sweeps=2),
     "follow": made(together=0, sweeps=2, follow=0.3),
     "follow flipped": made(together=0, sweeps=2, follow=0.4, flip=True),
-    "learned": made(together=0, epochs=EPOCHS, learning_rate=RATE, augment=True, hidden=HIDDEN),
+    "learned": made(epochs=EPOCHS, learning_rate=RATE, augment=True, hidden=HIDDEN),
+    "learned apart": made(together=0, epochs=EPOCHS, learning_rate=RATE, augment=True, hidden=HIDDEN),
 }
 TEXT: dict[str, Make] = {
     "plain": made(how="average", align="none"),
@@ -102,7 +104,8 @@ TEXT: dict[str, Make] = {
     "apart": made(together=0),
     "loss": made(align="loss", how="average"),
     "combine by loss": made(align="loss"),
-    "learned": made(together=0, epochs=PASSES, learning_rate=4e-2),
+    "learned": made(epochs=PASSES, learning_rate=4e-2),
+    "learned apart": made(together=0, epochs=PASSES, learning_rate=4e-2),
 }
 UNFOLDED: dict[str, Make] = {
     "plain": made(how="average", align="none"),
@@ -113,7 +116,8 @@ UNFOLDED: dict[str, Make] = {
     "apart": made(together=0),
     "loss": made(how="average", align="loss"),
     "combine by loss": made(align="loss"),
-    "learned": made(together=0, epochs=PASSES, learning_rate=2e-2),
+    "learned": made(epochs=PASSES, learning_rate=2e-2),
+    "learned apart": made(together=0, epochs=PASSES, learning_rate=2e-2),
 }
 
 

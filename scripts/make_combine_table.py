@@ -50,7 +50,8 @@ WAYS = (
     ("two sweeps", "combine `--together 0 --sweeps 2`"),
     ("follow", "combine `--together 0 --sweeps 2 --follow 0.3`"),
     ("follow flipped", "combine `--together 0 --sweeps 2 --follow 0.4 --flip`"),
-    ("learned", "combine `--together 0 --epochs`, images with `--augment --hidden`"),
+    ("learned", "combine `--epochs`, images with `--augment --hidden`"),
+    ("learned apart", "combine `--together 0 --epochs`, images with `--augment --hidden`"),
 )
 SIGMAS = 1.96
 
