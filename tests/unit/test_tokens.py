@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from intertwine.data import Tokens, evaluate, load_data
 from intertwine.data.evaluation import embedding_of
+from intertwine.data.preparation import Preparation
 from intertwine.errors import DataError, ModelError
 
 TEXT = "the cat sat on the mat. the dog sat on the log.\n" * 40
@@ -51,6 +52,17 @@ def test_causal_windows(file: Path) -> None:
     assert len(load_data(f"text:{file}", context=10, limit=3)) == 3
     assert data.take(2).images.equal(data.images[:2])
     assert data.take(2).fingerprint() != data.fingerprint()
+
+
+def test_windows_without_a_length(file: Path, words: Path) -> None:
+    """As long as the model takes, up to a bound: what is embedded is no longer than a paragraph."""
+    lengths = {}
+    for objective in ("causal", "masked", "embedding"):
+        for most in (64, 100_000):
+            known = Preparation(tokenizer=str(words), context=most, objective=objective)
+            lengths[objective, most] = load_data(f"text:{file}", limit=1, prepare=known).shape[0]
+    assert all(lengths[objective, 64] == 64 for objective in ("causal", "masked", "embedding"))
+    assert [lengths[objective, 100_000] for objective in ("causal", "masked", "embedding")] == [512, 512, 128]
 
 
 def test_parts_folders_and_parquet(file: Path) -> None:

@@ -16,6 +16,7 @@ from intertwine.errors import DataError
 from intertwine.reading import check_memory, memory_bytes
 
 _WINDOW = 512  # tokens, unless a context is asked for: some models take 100,000
+_EMBEDDED = 128  # of a window that is embedded, which is a sentence or a paragraph, not a page
 
 
 def load_data(
@@ -52,10 +53,9 @@ def load_data(
     words, predicted = tokenizer or known.tokenizer, objective or known.objective
     if objective is None and predicted == "masked" and words is None:
         predicted = "embedding"  # characters have no token that hides one: outputs are compared instead
-    request = Request(
-        split, limit, size or known.size, batch, words,
-        context or min(known.context or _WINDOW, _WINDOW), predicted,
-    )  # fmt: skip
+    most = _EMBEDDED if predicted == "embedding" else _WINDOW
+    window = context or min(known.context or most, most)
+    request = Request(split, limit, size or known.size, batch, words, window, predicted)
     raw = read_source(spec, request)
     if hasattr(raw, "batches"):  # a data set of its own: text, or what others registered
         result: Dataset = raw
