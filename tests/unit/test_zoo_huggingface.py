@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from intertwine import trace, verify
-from intertwine.errors import MissingExtra, NotFound, Unsupported
+from intertwine.errors import InputError, MissingExtra, NotFound, Unsupported
 from intertwine.merging import fold
 from intertwine.vision_shim import import_transformers
 from intertwine.zoo import example_calls
@@ -103,6 +103,14 @@ def test_layers_of_every_kind_are_kept() -> None:
     model, *_ = build_hf("gemma3_text")
     assert model.config.layer_types == ["sliding_attention", "full_attention"]
     assert model.config.num_hidden_layers == 2
+
+
+@needs_transformers
+def test_a_field_of_the_config_may_be_zero_and_a_size_may_not() -> None:
+    model, _, _ = build_hf("deepseek_v3?layers=1&first_k_dense_replace=0")
+    assert hasattr(model.get_submodule("model.layers.0.mlp"), "experts")  # not one of the first, dense ones
+    with pytest.raises(InputError, match="layers must be a whole number of at least 1"):
+        build_hf("deepseek_v3?layers=0")
 
 
 @needs_transformers

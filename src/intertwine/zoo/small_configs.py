@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from intertwine.errors import InputError
-from intertwine.numbers import count
+from intertwine.numbers import count, whole
 from intertwine.untrusted import assert_config
 
 _VOCABULARY, _IMAGE, _PATCH, _LAYERS, _EXPERTS, _STAGES = 101, 64, 16, 2, 4, 4
@@ -175,7 +175,7 @@ def chosen_sizes(config_class: Any, query: str, family: str) -> dict[str, int]:
                 f"hf:{family} has no size {name!r}",
                 do=f"write hf:{family}?layers=2&width=64, of {', '.join(_SHORT)} or a field of its config",
             )
-        sizes |= dict.fromkeys(fields, count(value, name))
+        sizes |= dict.fromkeys(fields, (count if name in _SHORT else whole)(value, name))
     assert_config(sizes, f"hf:{family}", run_code=True)
     return sizes
 
