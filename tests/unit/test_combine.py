@@ -71,7 +71,7 @@ def of_four_colours():
 X = torch.randn(200, 3, 9, 9, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("how", ["layerwise", "average"])
+@pytest.mark.parametrize("how", ["layerwise", "average", "fisher"])
 @pytest.mark.parametrize("align", ["activations", "weights", "loss"])
 def test_networks_of_one_orbit_give_the_network(how, align):
     """Permuted, rescaled, all of it: combine(m, g m, h m) is m."""

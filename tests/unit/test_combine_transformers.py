@@ -87,29 +87,34 @@ def test_pre_norm_networks_fold_by_themselves():
 class Untied(nn.Module):
     """A pre-norm block; nothing is tied, so that the norms can come back."""
 
-    def __init__(self):
+    def __init__(self, pooled=False):
         super().__init__()
+        self.pooled = pooled
         self.table, self.one, self.two = nn.Embedding(11, 8), nn.LayerNorm(8), nn.LayerNorm(8)
         self.up, self.down, self.head = nn.Linear(8, 16), nn.Linear(16, 8), nn.Linear(8, 5)
 
     def forward(self, ids):
         x = self.table(ids)
         x = x + self.down(torch.relu(self.up(self.one(x))))
-        return self.head(self.two(x))
+        return self.head(self.two(x).mean(1) if self.pooled else self.two(x))
 
 
-def untied(seed):
+def untied(seed, pooled=False):
     torch.manual_seed(seed)
-    net = Untied().eval()
+    net = Untied(pooled).eval()
     for norm in (net.one, net.two):
         nn.init.uniform_(norm.weight, 0.5, 1.5)
         nn.init.normal_(norm.bias, std=0.3)
     return net
 
 
-def test_what_was_folded_gets_its_norms_back():
-    """The architecture that was given, whose norms have gain one; nearer to the mean than without folding."""
-    a, b = untied(0), untied(1)
+@pytest.mark.parametrize("pooled", [False, True])
+def test_what_was_folded_gets_its_norms_back(pooled):
+    """The architecture that was given, whose norms have gain one; nearer to the mean than without folding.
+
+    A mean over tokens before the head hands the shift of the norm on, into the bias of the head.
+    """
+    a, b = untied(0, pooled), untied(1, pooled)
     found = combine([a, b], train_data=IDS)
     assert found.folding is None and found.model.state_dict().keys() == a.state_dict().keys()
     assert type(found.model.one) is nn.LayerNorm and bool((found.model.one.weight == 1).all())

@@ -52,6 +52,7 @@ Align = Literal["weights", "activations", "loss", "none"]
 ALIGN: tuple[Align, ...] = ("weights", "activations", "loss", "none")
 # "layerwise" is the average whose layers are then solved for; "zip" keeps what the networks do not share.
 HOW = ("layerwise", "zip", *METHODS)
+MEANS = ("layerwise", "average", "slerp", "soup", "fisher")  # of one network, several times, they are it
 ONE = 1e-5  # relative distance of weights below which two networks are one
 
 
@@ -276,8 +277,8 @@ class Combining:
 
     def one_orbit(self) -> bool:
         """Whether moving them has made all networks one; that one is the result, and nothing is fitted."""
-        fitting = self.align != "none" and self.how in ("layerwise", "average")
-        if not fitting or any(distance(self.moved[0], m) > ONE for m in self.moved[1:]):
+        brought = self.align != "none" and self.how in MEANS
+        if not brought or any(distance(self.moved[0], m) > ONE for m in self.moved[1:]):
             return False
         self.notes.append("the models are one up to a symmetry: the first is what comes back")
         self.model, self.folding = copy_model(self.given).eval(), None

@@ -118,7 +118,7 @@ def _biases(norm: fx.Node, names: Mapping[str, str]) -> dict[str, str]:
     stack = list(norm.users)
     while stack:
         user = stack.pop()
-        if carries(user):
+        if carries(user) or _passes_constants(user):
             stack += list(user.users)
             continue
         at_weight, at_bias, _ = facts(user).product or (None, None, 0)
@@ -127,6 +127,16 @@ def _biases(norm: fx.Node, names: Mapping[str, str]) -> dict[str, str]:
         if isinstance(weight, fx.Node) and isinstance(bias, fx.Node) and len(bias.users) == 1:
             found[names.get(weight.name, "")] = names.get(bias.name, "")
     return found
+
+
+def _passes_constants(node: fx.Node) -> bool:
+    """Whether a constant that is added to the operand is added to the result, as by a mean: that is tried."""
+    if not facts(node).summarizes or node.all_input_nodes != [node.args[0]] or not callable(node.target):
+        return False
+    shape = node.args[0].meta["val"].shape  # type: ignore[union-attr]
+    x = torch.arange(shape.numel(), dtype=torch.float64).sin().reshape(shape)
+    plain, moved = (node.target(y, *node.args[1:], **node.kwargs) for y in (x, x + 3.0))
+    return bool(torch.allclose(moved, plain + 3.0))
 
 
 __all__ = ["GainReader", "GainedNorm", "find_gained_norms"]
