@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from intertwine import act, compare, trace
 from intertwine.comparing.collecting import Runner
-from intertwine.errors import InputError
+from intertwine.comparing.features import pool
+from intertwine.errors import DataError, InputError
 
 
 def test_where_all_pairs_do_not_fit_namesakes_are_compared_in_several_passes() -> None:
@@ -70,7 +71,7 @@ def test_inputs_come_in_parts_whose_values_fit_memory(monkeypatch: pytest.Monkey
     data = torch.randn(64, 3, 8, 8, dtype=torch.float64)
     rows: list[int] = []
     run = Runner.run
-    monkeypatch.setattr(Runner, "run", lambda self, x, only=None: rows.append(len(x)) or run(self, x, only))
+    monkeypatch.setattr(Runner, "run", lambda self, x, *a, **k: rows.append(len(x)) or run(self, x, *a, **k))
     measures = ["procrustes", "cca", "auto"]
     whole = compare(a, b, data, measures)
     at_once, rows[:] = max(rows), []
@@ -79,3 +80,44 @@ def test_inputs_come_in_parts_whose_values_fit_memory(monkeypatch: pytest.Monkey
     assert parts.inputs == whole.inputs
     for name in measures:
         np.testing.assert_allclose(parts.values[name], whole.values[name], atol=1e-10)
+
+
+def test_pixels_are_averaged_when_a_value_is_computed() -> None:
+    """Then no map is held: that is what a ResNet's values cost beside its forward pass."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 5, 3), nn.Flatten(), nn.Linear(80, 4))
+    runner, x = Runner(net, "all"), torch.randn(6, 3, 8, 8)
+    whole, output = runner.run(x)
+    pooled, same = runner.run(x, pooled=True)
+    assert torch.equal(output, same) and list(pooled) == list(whole)
+    for name, value in whole.items():
+        assert torch.equal(pooled[name], pool(value)), name
+    assert runner.held(x, pooled=True) < runner.held(x) / 4
+
+
+class _Masked(nn.Module):
+    """Scores with a mask added to them, infinite or as large as a number can be."""
+
+    def __init__(self, least: float) -> None:
+        super().__init__()
+        self.least, self.enter, self.q, self.k = least, nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.enter(x))
+        future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        scores = (self.q(h) @ self.k(h).mT).masked_fill(future, self.least) + 1
+        out: Tensor = scores.softmax(-1) @ h
+        return out
+
+
+@pytest.mark.parametrize("least", [-float("inf"), torch.finfo(torch.float32).min])
+def test_masked_values_are_left_out_of_all_and_refused_by_name(least: float) -> None:
+    torch.manual_seed(0)
+    net, data = _Masked(least), torch.randn(30, 5, 4)
+    symmetry = trace(net, data[:2])
+    found = compare(net, act(net, symmetry.sample(0)), data, ["auto", "cka"], at="all")
+    assert [note for note in found.notes if "(a mask)" in note and "add" in note]
+    assert not {"masked_fill", "add"} & set(found.layers_a) and "softmax" in found.layers_a
+    assert min(value for _, _, value in found.matched("auto")) > 1 - 1e-6
+    with pytest.raises(DataError, match="NaN or infinity"):
+        compare(net, net, data, "cka", at=["add"])

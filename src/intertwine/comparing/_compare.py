@@ -87,6 +87,11 @@ def compare(
     run_summaries(sides, plan, grids, kernel_inputs, memory, progress)
     if "auto" in names:
         grids.add_auto(groups)
+    masked = dict.fromkeys((*a.masked, *b.masked))
+    if masked:
+        grids.notes.append(
+            f"left out, since they hold infinities or numbers as large (a mask): {', '.join(masked)}"
+        )
     wanted = {name: grids.values[name] for name in names}
     return Comparison(
         layers_a=grids.layers[0],

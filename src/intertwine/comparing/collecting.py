@@ -7,6 +7,7 @@ buffers, hooks and gradients. One trace serves all batches. What data may be: `d
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from intertwine.checks import checked
-from intertwine.comparing.features import check_finite
+from intertwine.comparing.features import check_finite, pool
 from intertwine.data.batches import Batches, arguments, count_rows, joined
 from intertwine.errors import DataError, ModelError, NotFound, Unsupported
 from intertwine.graph.alike import same_program
@@ -68,11 +69,21 @@ class Features(Mapping[str, Tensor]):
         return f"Features({shapes})"
 
 
+@dataclass
+class _Graph:
+    """What serves the batches of one size of input; wanted: once it was asked for."""
+
+    symmetry: Symmetry
+    recorder: Recorder
+    wanted: list[GraphValue] | None = None
+
+
 class Runner:
     """One network and the values wanted of it; runs any batch on one trace (one for each size of image).
 
     `at`: "layers" (what a reader would call layers: the value after norm, activation or residual sum), "all"
-    (every value), or names and patterns such as "layer1.*". symmetry: that of the model, if it is known.
+    (every value but those that a mask was added to, which are `masked`), or names and patterns such as
+    "layer1.*". symmetry: that of the model, if it is known.
     like: the runner of another model, whose graphs serve if both surely have the same.
     """
 
@@ -84,11 +95,12 @@ class Runner:
         like: Runner | None = None,
     ) -> None:
         self.model, self.at = model, at
+        self.masked: tuple[str, ...] = ()
         self._like = like if like is not None and same_program(like.model, model) else None
-        self._graphs: dict[tuple[Any, ...], tuple[Symmetry, Recorder]] = {}
+        self._graphs: dict[tuple[Any, ...], _Graph] = {}
         if symmetry is not None:
             recorder = Recorder(symmetry.traced, model)
-            self._graphs[key_of([n.meta["val"] for n in recorder.inputs])] = symmetry, recorder
+            self._graphs[key_of([n.meta["val"] for n in recorder.inputs])] = _Graph(symmetry, recorder)
 
     @property
     def device(self) -> torch.device | None:
@@ -98,34 +110,48 @@ class Runner:
 
     def wanted(self, inputs: Any) -> list[GraphValue]:
         """The values that `at` selects, in the order in which the network computes them."""
-        found = select(self._graph(inputs)[0].values.by_input, self.at)
-        if not found:
+        graph = self._graph(inputs)
+        if graph.wanted is None:
+            graph.wanted = select(graph.symmetry.values.by_input, self.at)
+            if self.at == "all":
+                self.masked = self._masked(inputs, graph)
+                graph.wanted = [v for v in graph.wanted if v.name not in self.masked]
+        if not graph.wanted:
             raise Unsupported(
                 f"{type(self.model).__name__} computes no value that has a row for each input",
                 so="there are no layers to look at",
             )
-        return found
+        return graph.wanted
 
-    def run(self, inputs: Any, only: Iterable[str] | None = None) -> tuple[dict[str, Tensor], Tensor]:
-        """Values as inputs x channels x pixels, and the output."""
+    def run(
+        self, inputs: Any, only: Iterable[str] | None = None, *, pooled: bool = False
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Values as inputs x channels x pixels, and the output. pooled: of the pixels their mean, taken of a
+        value when it is computed."""
         args, kwargs = arguments(inputs)
-        chosen = [v for v in self.wanted(inputs) if only is None or v.name in set(only)]
-        found, output = self._graph(inputs)[1](args, kwargs, [v.node for v in chosen])
+        chosen = {v.node: v for v in self._chosen(inputs, only)}
+
+        def keep(node: str, value: Tensor) -> Tensor:
+            features = _measurable(chosen[node].features(value, WIDEST))
+            return pool(features) if pooled else features
+
+        found, output = self._graph(inputs).recorder(args, kwargs, chosen, keep)
         if not output.dim():
             raise ModelError("the model's output is one number for all inputs", do="return one an input")
-        values = {v.name: v.features(found[v.node], WIDEST) for v in chosen}
-        return {name: _measurable(value) for name, value in values.items()}, output
+        return {v.name: found[node] for node, v in chosen.items()}, output
 
-    def held(self, inputs: Any, only: Iterable[str] | None = None) -> int:
+    def held(self, inputs: Any, only: Iterable[str] | None = None, *, pooled: bool = False) -> int:
         """The bytes that the values of one input take."""
-        symmetry, recorder = self._graph(inputs)
-        chosen = {v.node for v in self.wanted(inputs) if only is None or v.name in set(only)}
-        made: list[Tensor] = [n.meta["val"] for n in symmetry.traced.graph.nodes if n.name in chosen]
-        return sum(x.numel() * x.element_size() for x in made) // max(recorder.batch, 1)
+        graph = self._graph(inputs)
+        made: dict[str, Any] = {n.name: n.meta.get("val") for n in graph.symmetry.traced.graph.nodes}
+        values = {v.node: v for v in self._chosen(inputs, only)}.values()
+        kept = [math.prod(v.layout.pixels) if pooled else 1 for v in values]  # of so many numbers one
+        sizes = [made[v.node].numel() * made[v.node].element_size() for v in values]
+        return sum(s // max(k, 1) for s, k in zip(sizes, kept, strict=True)) // max(graph.recorder.batch, 1)
 
     def at_most(self, rows: int) -> None:
         """No more inputs than these come at once from now on: graphs for more are made anew."""
-        self._graphs = {key: made for key, made in self._graphs.items() if made[1].batch <= rows}
+        self._graphs = {key: made for key, made in self._graphs.items() if made.recorder.batch <= rows}
 
     def over(
         self, data: Any, *, limit: int | None = None, only: Iterable[str] | None = None
@@ -135,15 +161,33 @@ class Runner:
             values, output = self.run(inputs, only)
             yield Batch(values, output, labels)
 
-    def _graph(self, inputs: Any) -> tuple[Symmetry, Recorder]:
+    def _chosen(self, inputs: Any, only: Iterable[str] | None) -> list[GraphValue]:
+        names = None if only is None else set(only)
+        return [v for v in self.wanted(inputs) if names is None or v.name in names]
+
+    def _masked(self, inputs: Any, graph: _Graph) -> tuple[str, ...]:
+        """Names of values to which a mask was added: some entries are infinite, or as good as, and no sum of
+        their squares is a number."""
+        values = graph.wanted or ()
+
+        def keep(node: str, value: Tensor) -> Tensor:
+            value = _measurable(value)
+            most = torch.finfo(value.dtype).max ** 0.5 if value.is_floating_point() else math.inf
+            return (value.flatten(1).abs() > most).any(1)
+
+        found, _ = graph.recorder(*arguments(inputs), [v.node for v in values], keep)
+        return tuple(v.name for v in values if found[v.node].any())
+
+    def _graph(self, inputs: Any) -> _Graph:
         args, kwargs = arguments(inputs)
         key = key_of([*args, *kwargs.values()])
         if key not in self._graphs:
             if count_rows(inputs) == 1:  # with one row, what belongs to different inputs cannot be seen
                 args, kwargs = tree_map(lambda x: torch.cat([x, x]), (args, kwargs))
             like = self._like
-            symmetry = Symmetry(export(self.model, args, kwargs)) if like is None else like._graph(inputs)[0]
-            self._graphs[key] = symmetry, Recorder(symmetry.traced, self.model)
+            same = None if like is None else like._graph(inputs).symmetry
+            symmetry = Symmetry(export(self.model, args, kwargs)) if same is None else same
+            self._graphs[key] = _Graph(symmetry, Recorder(symmetry.traced, self.model))
         return self._graphs[key]
 
 

@@ -131,6 +131,11 @@ def resize(x: Tensor, size: tuple[int, ...]) -> Tensor:
     return pools[len(size)](x, size).flatten(2)
 
 
+def pool(x: Tensor) -> Tensor:
+    """Means over pixels, N x C x (pixels) -> N x C."""
+    return resize(x, ())[:, :, 0]
+
+
 def _pooled(flat: Tensor) -> Tensor:
     """Means over pixels, N x C x P -> N x C. One that is only rounding of what its channel holds is 0: where
     the pixels of every input sum to nothing (a value minus its own mean), there is nothing to compare."""

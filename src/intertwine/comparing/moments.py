@@ -8,6 +8,7 @@ is the mean of the first batch: without it, features with a large mean would los
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -105,19 +106,29 @@ class Cross:
         """About zero: `xy` is then X'Y of the features as they came."""
         return self.about(torch.zeros_like(self.origin_x), torch.zeros_like(self.origin_y))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Cross]) -> Cross:
+        """All rows of disjoint sets whose origins are the same."""
+        names = [field.name for field in fields(cls) if not field.name.startswith("origin")]
+        return replace(parts[0], **{name: _sum([getattr(part, name) for part in parts]) for name in names})
+
     def __add__(self, other: Cross) -> Cross:
         if self.xy.shape != other.xy.shape:
             raise DataError(
                 f"moments of widths {tuple(self.xy.shape)} and {tuple(other.xy.shape)} do not add"
             )
         same = self.origin_x is other.origin_x and self.origin_y is other.origin_y
-        moved = other if same else other.about(self.origin_x, self.origin_y)
-        sums: dict[str, Any] = {}
-        for field in fields(self):
-            if not field.name.startswith("origin"):
-                mine, theirs = getattr(self, field.name), getattr(moved, field.name)
-                sums[field.name] = None if mine is None or theirs is None else mine + theirs
-        return replace(self, **sums)
+        return self.joined([self, other if same else other.about(self.origin_x, self.origin_y)])
+
+
+def _sum(terms: Sequence[Any]) -> Any:
+    """None, where any of them is; added in place, since moments of wide layers are large."""
+    if any(term is None for term in terms):
+        return None
+    total = 0 + terms[0]
+    for term in terms[1:]:
+        total += term
+    return total
 
 
 @dataclass(frozen=True)
@@ -134,12 +145,18 @@ class PairMoments:
         return cls(Cross.of(x, y), Cross.of(x, x), Cross.of(y, y))
 
     def about(self, origin_x: Tensor, origin_y: Tensor) -> PairMoments:
-        """The same rows seen from other origins; moments about the very same origins add quickly."""
+        """The same rows seen from other origins; moments about the very same origins can be joined."""
         return PairMoments(
             self.xy.about(origin_x, origin_y),
             self.xx.about(origin_x, origin_x),
             self.yy.about(origin_y, origin_y),
         )
+
+    @classmethod
+    def joined(cls, parts: Sequence[PairMoments]) -> PairMoments:
+        """All rows of disjoint sets whose origins are the same."""
+        sides = zip(*((p.xy, p.xx, p.yy) for p in parts), strict=True)
+        return cls(*map(Cross.joined, sides))
 
     def __add__(self, other: PairMoments) -> PairMoments:
         return PairMoments(self.xy + other.xy, self.xx + other.xx, self.yy + other.yy)

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from intertwine.comparing.collecting import Batch
-from intertwine.comparing.features import FEWEST_INPUTS, PIXELS, Pixels, resize
+from intertwine.comparing.features import FEWEST_INPUTS, PIXELS, Pixels, pool
 from intertwine.comparing.function import Outputs
 from intertwine.comparing.grids import AskedMeasure, Grids, Sides
 from intertwine.comparing.measures import Measure
+from intertwine.comparing.moments import PairMoments
 from intertwine.comparing.statistics import half_sample_interval
 from intertwine.comparing.stream import StreamedMoments
 from intertwine.data.batches import Batches, count_rows, take
@@ -44,10 +45,11 @@ def run_passes(
     """Moments for every treatment of pixels, in parts for the intervals, and the outputs, in one pass; where
     the moments of all pairs do not fit, those of layers of one name, in as many passes as they need."""
     streamed = [p for p in plan if p.streams]
+    pooled = all(p.pixels == "pool" for p in streamed)
     once = any(isinstance(data, Iterator) for _, data in sides)
     first = _Pass(streamed, grids, intervals, memory, None)
     done = 0
-    for left, right in _paired(sides, () if not streamed else None, memory):
+    for left, right in _paired(sides, () if not streamed else None, memory, pooled):
         first.update(left.values, right.values)
         if once and first.later:
             raise InputError(
@@ -68,7 +70,7 @@ def run_passes(
     first.read()
     for number, group in enumerate(first.later, 1):
         again = _Pass(streamed, grids, first.intervals, memory, group)
-        for left, right in _paired(sides, group, memory):
+        for left, right in _paired(sides, group, memory, pooled):
             again.update(left.values, right.values)
         again.read()
         if progress is not None:
@@ -240,9 +242,7 @@ def _read_intervals(
         pairs = [part.pair(layer, layer).about(first.origin_x, first.origin_y) for part in parts]
         halves: dict[str, list[float]] = {m.name: [] for m in defined}
         for half in chosen:
-            total = pairs[half[0]]
-            for j in half[1:]:
-                total = total + pairs[j]
+            total = PairMoments.joined([pairs[j] for j in half])
             for measure in defined:
                 halves[measure.name].append(measure.of_moments(total))
         for name, found in halves.items():
@@ -255,7 +255,7 @@ def _rows(values: dict[str, Tensor]) -> int:
 
 def _pooled(values: dict[str, Tensor]) -> dict[str, Tensor]:
     """Means over pixels, N x C: taken once for the whole and the parts of the data."""
-    return {name: resize(value, ())[:, :, 0] for name, value in values.items()}
+    return {name: pool(value) for name, value in values.items()}
 
 
 def _slices(
@@ -270,20 +270,28 @@ def _slices(
         yield {n: v[part] for n, v in a.items()}, {n: v[part] for n, v in b.items()}
 
 
-def _paired(sides: Sides, only: Sequence[str] | None, memory: int) -> Iterator[tuple[Batch, Batch]]:
+def _paired(
+    sides: Sides, only: Sequence[str] | None, memory: int, pooled: bool
+) -> Iterator[tuple[Batch, Batch]]:
     """Batches of both networks side by side, of no more inputs at once than have their values in `memory`."""
     (a, _), (b, _) = sides
     for (inputs, labels), (inputs_b, labels_b) in _read(sides):
         count = count_rows(inputs)
-        rows = max(_FEWEST, memory // max(a.held(inputs, only) + b.held(inputs_b, only), 1))
+        held = a.held(inputs, only, pooled=pooled) + b.held(inputs_b, only, pooled=pooled)
+        rows = max(_FEWEST, memory // max(held, 1))
         if rows < count:
             a.at_most(rows)
             b.at_most(rows)
         for start in range(0, count, rows):
             part = slice(start, start + rows)
             yield (
-                Batch(*a.run(take(inputs, part), only), None if labels is None else labels[part]),
-                Batch(*b.run(take(inputs_b, part), only), None if labels_b is None else labels_b[part]),
+                Batch(
+                    *a.run(take(inputs, part), only, pooled=pooled), None if labels is None else labels[part]
+                ),
+                Batch(
+                    *b.run(take(inputs_b, part), only, pooled=pooled),
+                    None if labels_b is None else labels_b[part],
+                ),
             )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from intertwine.comparing.features import Pixels, check_finite, common_size, resize
+from intertwine.comparing.features import Pixels, check_finite, common_size, pool, resize
 from intertwine.comparing.moments import Cross, PairMoments
 from intertwine.errors import DataError, InputError, NotFound
 
@@ -171,7 +171,7 @@ class StreamedMoments:
                 f"shape changed from {self._shapes[layer]} to {shape} between batches", where=layer[1]
             )
         if layer not in self._origins:
-            mean = resize(value, ())[:, :, 0].double().mean(0)
+            mean = pool(value).double().mean(0)
             self._origins[layer] = torch.nan_to_num(
                 mean, 0.0, 0.0, 0.0
             )  # what is not finite is reported by _stack

@@ -6,7 +6,7 @@ with copies of its rows, whose results are dropped: one export serves all batche
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ from torch.utils._pytree import tree_flatten
 
 from intertwine.errors import DataError
 from intertwine.graph.export import Traced, named_tensors
+
+Keep = Callable[[str, Tensor], Tensor]  # a node and its value -> what is kept of it, a row for each input
 
 
 class Recorder:
@@ -31,19 +33,24 @@ class Recorder:
         self.batch = rows_of([n.meta.get("val") for n in self.inputs])
 
     def __call__(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, wanted: Collection[str]
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None,
+        wanted: Collection[str],
+        keep: Keep | None = None,
     ) -> tuple[dict[str, Tensor], Any]:
-        """The values of the wanted nodes and the model's (first) output."""
+        """The values of the wanted nodes and the model's (first) output. keep: what is kept of a value, asked
+        when it is computed: to hold all of every value takes memory, and what that costs."""
         leaves = tree_flatten((tuple(args), self._in_order(kwargs or {})))[0]
         rows = rows_of(leaves)
         if rows == self.batch or self.loose:
-            return self._run(leaves, wanted)
+            return self._run(leaves, wanted, keep)
         parts = []
         for start in range(0, rows, self.batch):
             index = torch.arange(start, min(start + self.batch, rows))
             fill = index[torch.arange(self.batch) % len(index)]
             chosen = [x[fill.to(x.device)] if _has_rows(x, rows) else x for x in leaves]
-            found, output = self._run(chosen, wanted)
+            found, output = self._run(chosen, wanted, keep)
             parts.append(({n: v[: len(index)] for n, v in found.items()}, output[: len(index)]))
         values = {name: torch.cat([found[name] for found, _ in parts]) for name in wanted}
         return values, torch.cat([output for _, output in parts])
@@ -74,25 +81,27 @@ class Recorder:
             )
         return {name: kwargs[name] for name in order}
 
-    def _run(self, leaves: Sequence[Any], wanted: Collection[str]) -> tuple[dict[str, Tensor], Any]:
+    def _run(
+        self, leaves: Sequence[Any], wanted: Collection[str], keep: Keep | None = None
+    ) -> tuple[dict[str, Tensor], Any]:
         given = iter(leaves)
         placeholders = [n.name for n in self.traced.graph.nodes if n.op == "placeholder"]
         values = [self.fixed[name] if name in self.fixed else next(given) for name in placeholders]
-        keeper = _Keeper(self.traced, set(wanted))
+        keeper = _Keeper(self.traced, set(wanted), keep)
         with torch.set_grad_enabled(self.live and torch.is_grad_enabled()):
             output = keeper.run(*values, enable_io_processing=False)
         return keeper.found, output[0] if isinstance(output, (tuple, list)) and output else output
 
 
 class _Keeper(fx.Interpreter):
-    def __init__(self, traced: Traced, wanted: set[str]) -> None:
+    def __init__(self, traced: Traced, wanted: set[str], keep: Keep | None) -> None:
         super().__init__(traced.module, graph=traced.graph)
-        self.wanted, self.found = wanted, dict[str, Tensor]()
+        self.wanted, self.keep, self.found = wanted, keep, dict[str, Tensor]()
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
         if n.name in self.wanted:
-            self.found[n.name] = result
+            self.found[n.name] = result if self.keep is None else self.keep(n.name, result)
         return result
 
 

@@ -22,7 +22,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from intertwine.errors import InputError, MissingExtra, Unsupported, VerificationFailed
 from intertwine.files import replacing
 from intertwine.foreign import report_nothing
-from intertwine.graph.export import eval_copy, export_program, free_shapes, load_program
+from intertwine.graph.export import eval_copy
+from intertwine.graph.program import export_program, free_shapes, load_program
 from intertwine.text import first_line
 
 FORMS = {"torch": ".pt2", "onnx": ".onnx"}

@@ -84,7 +84,7 @@ def from_diffusers(spec: str, wanted: Wanted) -> Source:
 def from_program(spec: str, wanted: Wanted) -> Source:
     """An exported program, with the example that it was exported on."""
     from intertwine.errors import ModelError
-    from intertwine.graph.export import free_batch, load_program
+    from intertwine.graph.program import free_batch, load_program
     from intertwine.reading import existing_file
 
     path = existing_file(spec, "exported program", ModelError)
