@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any, NoReturn
 from weakref import WeakSet
@@ -75,10 +75,10 @@ def place_in_user_code(error: BaseException) -> str:
 
 @contextmanager
 def kept_process() -> Iterator[None]:
-    """The working directory, the limit of recursion, warnings and torch's defaults are afterwards as before.
-    os._exit raises SystemExit inside.
+    """The working directory, the limit of recursion, warnings, torch's defaults and modes are afterwards as
+    before. os._exit raises SystemExit inside; a process that is forked inside ends there.
 
-    Places where modules are found may be added, but not taken away.
+    Modules, and places where they are found, may be added, but not taken away.
 
     >>> import torch
     >>> with kept_process():
@@ -89,16 +89,18 @@ def kept_process() -> Iterator[None]:
     import torch
 
     folder, depth = _folder(), sys.getrecursionlimit()
-    places, known = sys.path, list(sys.path)
-    finders = list(sys.meta_path)
+    owner, places, known = os.getpid(), sys.path, list(sys.path)
+    finders, modules = list(sys.meta_path), dict(sys.modules)
     dtype, device, gradients = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
-    inference = torch.is_inference_mode_enabled()
-    strict = _strictness()
+    inference, mixed = torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+    strict, on = _strictness(), _modes()
     running = set(threading.enumerate())
     try:
         with warnings.catch_warnings(), _staying():
             yield
     finally:
+        if os.getpid() != owner:
+            os._exit(1)  # a copy of this command: the one that was started goes on
         _threads.update(thread for thread in threading.enumerate() if thread not in running)
         if folder is not None and _folder() != folder:
             with suppress(OSError):  # it was removed
@@ -108,14 +110,42 @@ def kept_process() -> Iterator[None]:
         sys.path = places  # it may add places, but we go on importing from ours
         places[:] = [*found, *(place for place in known if place not in found)]
         sys.meta_path.extend(finder for finder in finders if finder not in sys.meta_path)
+        sys.modules.update({name: each for name, each in modules.items() if sys.modules.get(name) is None})
+        left = _switched_off(on)
         torch.set_default_dtype(dtype)
         if torch.get_default_device() != device:
             torch.set_default_device(None if device.type == "cpu" else device)
         torch.set_grad_enabled(gradients)
+        torch.set_autocast_enabled("cpu", mixed)
         if _strictness() != strict:  # asking is free; setting it imports torch's compiler, a second or two
             torch.use_deterministic_algorithms(strict[0], warn_only=strict[1])
     if torch.is_inference_mode_enabled() != inference:
-        raise ModelError("it left torch.inference_mode switched on", do="use it in a with statement")
+        left.append("torch.inference_mode")
+    if left:
+        raise ModelError(f"it left {left[0]} switched on", do="use it in a with statement")
+
+
+def _modes() -> tuple[list[Any], list[Any]]:
+    """What is switched on and sees every function, and every op, of torch, but for its default device."""
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._device import DeviceContext
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    functions, ops = _get_current_function_mode_stack(), _get_current_dispatch_mode_stack()
+    return [mode for mode in functions if not isinstance(mode, DeviceContext)], ops
+
+
+def _switched_off(before: tuple[list[Any], list[Any]]) -> list[str]:
+    """The names of modes that were switched on since, which are off now."""
+    from torch import overrides
+    from torch.utils import _python_dispatch
+
+    left = []
+    pops: tuple[Callable[[], object], ...] = (overrides._pop_mode, _python_dispatch._pop_mode)
+    for number, pop in enumerate(pops):
+        while len(_modes()[number]) > len(before[number]):
+            left.append(type(pop()).__name__)
+    return left
 
 
 @contextmanager

@@ -103,6 +103,12 @@ def replaces(): return Replaces(), x
 class OnMeta(Base):
     def before(self): torch.set_default_device("meta")
 def on_meta_later(): return OnMeta(), x
+class Mode(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, *args): raise RuntimeError("mode")
+class OpMode(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, *args): raise RuntimeError("mode")
+def a_mode(): model = net(); Mode().__enter__(); return model, x
+def an_op_mode(): model = net(); OpMode().__enter__(); return model, x
 def hook():
     model = net(); model.register_forward_hook(lambda *args: sys.exit(0)); return model, x
 def os_exit(): os._exit(0)
@@ -158,6 +164,12 @@ def signs_in_names(): model = Base(); model.add_module("a/b <c>", nn.Linear(3, 3
 def child():
     if not os.fork(): os._exit(3)
     os.wait(); return net(), x
+def both_return(): os.fork(); return net(), x
+def without_us():
+    for name in [*sys.modules]:
+        if name.startswith("intertwine"): del sys.modules[name]
+    return net(), x
+def mixed(): model = net(); torch.autocast("cpu", dtype=torch.bfloat16).__enter__(); return model, x
 def loud(): warnings.warn("\\x1b[31m"); return net(), x
 class Dies(Base):
     def __del__(self): raise ValueError("in __del__")

@@ -233,8 +233,10 @@ class Table:
         parse = kind.parse if isinstance(kind, types.Checked) else None
         if action.choices:
             values = ["", "nope", "\x1b[31m"]
-        elif isinstance(parse, numbers.Real | numbers.Whole | numbers.Several):
-            values = [*NUMBERS, *self._outside(parse.each if isinstance(parse, numbers.Several) else parse)]
+        elif isinstance(parse, numbers.Several):
+            values = [*(number for number in NUMBERS if "," not in number), *self._outside(parse.each)]
+        elif isinstance(parse, numbers.Real | numbers.Whole):
+            values = [*NUMBERS, *self._outside(parse)]
         elif kind is types.input_shape:
             values = [*SHAPES]
         elif kind is types.normalization:
@@ -322,6 +324,7 @@ class Table:
             yield Case(("sweep", str(path), "-o", "out"))
         yield Case(("inspect", f"{net}:good", "--input", "1x3x40000x40000"))
         yield Case(("inspect", "zoo:mlp", "--input", "1x3"))
+        yield from (Case(("explore", f"{net}:good", "-o", out)) for out in (".", "/", ".."))
         yield Case(("inspect", f"{net}:good", "-o", "\udcff.html"), (0,))  # a name that is no UTF-8
         yield Case(("compare", "zoo:mlp", "zoo:mlp", "--data", "digits"))
         yield Case(("rotate", "zoo:digits-vgg", "--data", "digits", "--at", "classifier", "--epochs", "0"))

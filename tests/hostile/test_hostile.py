@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import time
@@ -64,7 +65,8 @@ def test_rare_models_end_with_a_message(table: Table) -> None:
     """Those of them that once did not; nightly all, by every verb."""
     known = {
         ("combine", "half"), ("interpolate", "stored"), ("stitch", "double"), ("compare", "one_number"),
-        ("compare", "no_rows"), ("align", "one_row"),
+        ("compare", "no_rows"), ("align", "one_row"), ("attribute", "by_name"),
+        ("dimension", "complex_scores"),
     }  # fmt: skip
     cases = [c for c in table.odd_cases() if (c.argv[0], c.argv[1].rpartition(":")[2]) in known]
     assert len(cases) >= len(known)
@@ -138,6 +140,24 @@ def test_nothing_of_others_is_run_or_lost(table: Table, tmp_path: Path) -> None:
         assert run_command(argv).wrong((2,)) == ""
     assert {path: path.read_bytes() for path in before} == before
     assert not list(table.folder.rglob("ran"))
+
+
+def test_what_inputs_name_is_not_overwritten(table: Table, tmp_path: Path) -> None:
+    """The recipe and the models of a sweep, and where a merged model comes from."""
+    list(table.cases())  # makes the files
+    net, recipe, plan = tmp_path / "net.py", tmp_path / "r.yml", tmp_path / "s.yml"
+    shutil.copy(table.folder / "net.py", net)
+    recipe.write_text("epochs: 1\nbatch: 8\n")
+    plan.write_text(f"data: digits\ntrain: {{models: ['{net}:good'], seeds: 0, recipe: r.yml}}\n")
+    small = tmp_path / "small"
+    assert run_command(("merge", f"{net}:good", "--beta", "0.1", "-o", str(small))).code == 0
+    before = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
+    for out in (net, recipe):
+        assert not run_command(("sweep", str(plan), "-o", "out", "--page", str(out))).wrong((2,))
+    for out in (net, small / "recipe.json", small / "weights.safetensors"):
+        line = ("combine", "small", "small", "--run-code", "--align", "weights", "--page", str(out))
+        assert not run_command(line, before=lambda _: os.chdir(tmp_path)).wrong((2,))
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_what_runs_on_after_a_command_neither_keeps_it_nor_prints_behind_its_document(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from intertwine.cli.program import main
 from intertwine.errors import InputError, MissingExtra, NotFound
@@ -123,6 +125,25 @@ def test_errors_have_no_traceback(net, tmp_path, capsys, arguments, message):
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error
     assert not (tmp_path / "out.html").exists()
+
+
+def test_a_plane_through_files_of_one_name(net, tmp_path, capsys):
+    """Runs name their weights alike; one checkpoint twice spans nothing."""
+    from intertwine import zoo
+
+    files = [tmp_path / run / "model.safetensors" for run in ("a", "b")]
+    for seed, file in enumerate(files):
+        file.parent.mkdir()
+        torch.manual_seed(seed)
+        zoo.save_weights(nn.Sequential(*(nn.Linear(*s, bias=False) for s in ((1, 2), (2, 1)))), file)
+    source = tmp_path / "plain.py"
+    source.write_text(NET.replace("nn.ReLU(), ", ""))
+    line = ["explore", f"{source}:make", "--limit", "8", "--points", "2", "-o", str(tmp_path / "p.html")]
+    assert main([*line, "--json", "--plane", *map(str, files)]) == 0
+    marks = json.loads(capsys.readouterr().out)["marks"]
+    assert [mark["name"] for mark in marks] == [*map(str, files)]
+    assert main([*line, "--plane", str(files[0]), str(files[0])]) == 2
+    assert "different checkpoints" in capsys.readouterr().err
 
 
 def test_an_output_that_is_no_tensor(net, tmp_path, capsys):

@@ -48,6 +48,13 @@ def rows(folder: Path, **wanted: Any) -> list[dict[str, Any]]:
     return [row for row in table if all(row[key] == value for key, value in wanted.items())]
 
 
+def test_results_that_are_a_file_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("mine")
+    with pytest.raises(InputError, match="results, which nothing of ours wrote"):
+        run_sweep(parse_sweep("data: digits\ntrain: {models: [mlp]}\n"), tmp_path, jobs=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
 def test_seeds_and_shards() -> None:
     assert parse_seeds("0-3") == [0, 1, 2, 3] and parse_seeds("7, 1-2") == [7, 1, 2]
     for text in ("", "a", "3-", "-3", "2-1", "1,1", "1.5"):

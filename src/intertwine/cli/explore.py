@@ -86,13 +86,20 @@ def run(args: argparse.Namespace) -> int | None:
 
 def _plane(args: argparse.Namespace, source: Source) -> Any:
     """equivalents, random, or the models of the weights files, checked against MODEL."""
-
+    from intertwine.exploring.plane import MAX_DIM
     from intertwine.graph.copying import copy_model
     from intertwine.zoo import load_weights
 
     if args.plane in (["equivalents"], ["random"]):
         return args.plane[0]
+    if not 2 <= len(args.plane) <= MAX_DIM + 1 or len(set(args.plane)) < len(args.plane):
+        raise InputError(
+            f"a plane goes through 2 to {MAX_DIM + 1} different checkpoints, not {', '.join(args.plane)}",
+            do="give --plane so many weights files, or equivalents, or random",
+        )
+    stems = [Path(path).stem for path in args.plane]
+    names = stems if len(set(stems)) == len(stems) else args.plane  # runs/1/model, runs/2/model
     return {
-        Path(path).stem: load_weights(copy_model(source.model), path, ignore=source.idle)
-        for path in args.plane
+        name: load_weights(copy_model(source.model), path, ignore=source.idle)
+        for name, path in zip(names, args.plane, strict=True)
     }

@@ -36,8 +36,11 @@ class ResultStore:
 
     def assert_ours(self, *names: str) -> None:
         """InputError if files that are about to be written are there and no run wrote any results here."""
+        results = self.root / "results"
         found = [name for name in names if (self.root / name).exists()]
-        if found and not (self.root / "results").is_dir():
+        if results.exists() and not results.is_dir():
+            found = [results.name]
+        if found and not results.is_dir():
             raise InputError(
                 f"{self.root} holds {found[0]}, which nothing of ours wrote",
                 so="nothing was changed",

@@ -168,7 +168,9 @@ class Surgeon:
         self.symmetry = Symmetry(export(model, args, kwargs)) if symmetry is None else symmetry
         self._traced = self.symmetry.traced
         recorder = Recorder(self._traced, model)
-        self._fixed, self._inputs, self.batch = recorder.fixed, recorder.inputs, recorder.batch
+        self._fixed, self.batch = recorder.fixed, recorder.batch
+        # numbers and words among the arguments are part of the graph: what reads them was traced with them
+        self._inputs = [n for n in recorder.inputs if isinstance(n.meta.get("val"), Tensor)]
         self._parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
         self._moving = depends_on_input(self._traced)
         self._nodes = self.symmetry.values.nodes

@@ -126,7 +126,8 @@ class Jacobian:
 
 
 def _sized(out: Tensor) -> Tensor:
-    """An output in units of its own size: several may have very unlike ones."""
+    """An output in units of its own size: several may have unlike ones. A complex number is two real ones."""
+    out = torch.view_as_real(out) if out.is_complex() else out
     size = float(out.detach().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt()) if out.numel() else 0.0
     return out.reshape(-1) / (size or 1.0)
 

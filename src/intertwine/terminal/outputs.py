@@ -19,6 +19,7 @@ from pathlib import Path
 from intertwine.errors import InputError
 from intertwine.files import assert_can_write
 from intertwine.files.replace import reporting
+from intertwine.terminal.mentions import is_ours, mentions
 
 
 class Written(Enum):
@@ -52,7 +53,18 @@ _EXPORTED = {"torch": ".pt2", "onnx": ".onnx"}
 
 
 def _beside_explore(args: argparse.Namespace) -> Iterator[tuple[str, Written]]:
-    yield str(Path(args.out).with_suffix(".best.safetensors")), Written.FILE
+    yield from _ending_otherwise(args.out, ".best.safetensors")
+
+
+def _beside_coverage(args: argparse.Namespace) -> Iterator[tuple[str, Written]]:
+    if args.dedupe or args.each_module:
+        yield from _ending_otherwise(args.out, ".catalogue.json")
+
+
+def _ending_otherwise(out: str, suffix: str) -> Iterator[tuple[str, Written]]:
+    """The name of an output with another ending; a path without a name is refused as the output itself."""
+    if Path(out).name:
+        yield str(Path(out).with_suffix(suffix)), Written.FILE
 
 
 def _beside_merge(args: argparse.Namespace) -> Iterator[tuple[str, Written]]:
@@ -64,12 +76,14 @@ def _beside_merge(args: argparse.Namespace) -> Iterator[tuple[str, Written]]:
 
 # verb -> what it writes beside its outputs, without being told the names
 BESIDE: dict[str, Callable[[argparse.Namespace], Iterator[tuple[str, Written]]]] = {
+    "coverage": _beside_coverage,
     "explore": _beside_explore,
     "merge": _beside_merge,
 }
 _NAMES = ("zoo", "timm", "diffusers", "shipped")
 _MARKS = re.compile(r"[:=+@\[]")  # between a path and what else a MODEL, DATA or CONCEPTS says
 _PATHS = ("weights", "weights_a", "weights_b", "base", "tokenizer", "text", "concepts", "zoo", "plane")
+_MENTIONED = ""  # no argument's name: what is no path is a word
 _LONGEST = 4096  # longer than any path
 _MOST = 40  # marks that are looked at from either end
 _PAGES = (".html",)  # never read: a page may lie in a folder of data, and be written again
@@ -104,7 +118,7 @@ def assert_outputs(args: argparse.Namespace) -> None:
     beside = BESIDE.get(args.verb)
     outputs += list(beside(args)) if beside else []
     if any(os.path.isfile(out) for out, _ in outputs if "\0" not in out):
-        inputs += [beside for path in inputs if path.endswith(".onnx") for beside in _stored_beside(path)]
+        inputs += [each for path in inputs for text in mentions(path) for each in _paths(text, _MENTIONED)]
     for number, (out, kind) in enumerate(outputs):
         if not out or "\0" in out:
             raise InputError(f"{out!r} cannot be the name of a file", do="choose another name")
@@ -157,18 +171,13 @@ def _paths(text: str, name: str) -> Iterator[str]:
     kind, colon, _ = text.partition(":")
     if "\0" in text or len(text) > _LONGEST or (colon and kind in _NAMES):
         return  # the name of a model that a package knows
-    if name not in _PATHS and not any(mark in text for mark in (".", os.sep, ":")):
-        return  # a word, which may by chance be a folder's name too
+    is_word = name not in _PATHS and not any(mark in text for mark in (".", os.sep, ":"))
+    if is_word and not is_ours(text):
+        return  # it may by chance be a folder's name too
     starts = [0, *(found.end() for found in _MARKS.finditer(text))]
     ends = [*(found.start() for found in _MARKS.finditer(text)), len(text)]
     for start in starts[:_MOST]:
         yield from (os.path.expanduser(text[start:end]) for end in ends[-_MOST:] if end > start)
-
-
-def _stored_beside(path: str) -> list[str]:
-    from intertwine.zoo.onnx_file import stored_beside
-
-    return [place for place in stored_beside(path) if "\0" not in place]
 
 
 def _is_same(a: str, b: str) -> bool:

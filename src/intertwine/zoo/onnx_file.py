@@ -7,6 +7,7 @@ module must compute what the file says: it is held against onnxruntime where tha
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -225,7 +226,7 @@ def stored_beside(path: str) -> list[str]:
         read = onnx.load(str(existing_file(path)), load_external_data=False)
         entries = [entry for each in read.graph.initializer for entry in each.external_data]
         places = dict.fromkeys(entry.value for entry in entries if entry.key == "location")
-        return [str(Path(path).parent / place) for place in places]
+        return [os.path.join(os.path.dirname(path) or ".", place) for place in places]
     return []
 
 
