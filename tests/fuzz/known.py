@@ -525,6 +525,32 @@ for name, body in {
         l="nn.Linear(5, 5)",
     )
 
+# A matrix norm sees rows and columns, not entries.
+for _order in ("2", "1", "float('inf')", "'nuc'"):
+    known(
+        f"a matrix norm of order {_order} of channels cut into a matrix",
+        f"h = F.relu(self.l(x)); n = torch.linalg.norm(h.view(-1, 2, 3), {_order}, (1, 2)); "
+        "return self.o(h / (0.1 + n[:, None]))",
+        l=L6,
+    )
+
+# The ops are the same at every size, the weights are not.
+known(
+    "a gain of odd batches",
+    "h = self.l(x); return self.o(h * (2 if x.shape[0] % 2 == 0 else self.g))",
+    ((3, 5), (1, 5), (4, 5), (2, 5)),
+    l=L6,
+    g="nn.Parameter(torch.empty(6))",
+)
+known(
+    "another layer for one row",
+    "h = self.l(x); return self.o(F.linear(h, self.a if x.shape[0] > 1 else self.b))",
+    ((3, 5), (1, 5), (4, 5)),
+    l=L6,
+    a="nn.Parameter(torch.empty(6, 6))",
+    b="nn.Parameter(torch.empty(6, 6))",
+)
+
 # Minutes in the solver: every entry that was unbound made labels of its own for the whole joint dimension.
 known(
     "hundreds of unbound entries",

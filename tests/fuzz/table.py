@@ -537,6 +537,8 @@ REDUCTIONS = """
     {a}.prod({d}, keepdim=True) * {b}
     {a}.norm(dim={d})
     {a}.norm(p=1, dim={d}, keepdim=True) * {b}
+    {a} / (0.1 + torch.linalg.norm({a}, 2, ({d}, {e}), keepdim=True))
+    {a} / (0.1 + torch.linalg.norm({a}, 1, ({d}, {e}), keepdim=True))
     {a}.norm(p=0, dim={d}, keepdim=True) * {b}
     {a}.var({d})
     {a}.std({d}, keepdim=True) * {b}

@@ -29,19 +29,22 @@ _EMPTY = (dict, OrderedDict, set, list)  # what most modules have several of, wi
 
 
 class _Precise(TorchDispatchMode):
-    """Every op in one precision; `ops` are those that ran."""
+    """Every op in one precision; `ops` are those that ran, `read` the weights that they read."""
 
     supports_higher_order_operators = True  # branches and loops
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, dtype: torch.dtype, module: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.dtype = dtype
         self.ops: set[Any] = set()
+        self.read: set[str] = set()
+        self._weights = {id(t): n for n, t in (*module.named_parameters(), *module.named_buffers())}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         self.ops.add(func)
+        self.read.update(self._weights[id(x)] for x in args if id(x) in self._weights)
         given: Any = (args, kwargs or {})
         if self._is_other(given):  # hardly ever; to look is cheaper than to rebuild
             given = tree_map(self._raised, given)
@@ -100,11 +103,12 @@ class _Instead(TorchFunctionMode):
 @dataclass(frozen=True)
 class CallOutcome:
     """What a call leaves behind: its floating-point outputs, the buffers that it wrote by name, the ops that
-    ran."""
+    ran, and the weights that were operands of one."""
 
     outputs: list[Tensor]
     written: dict[str, Tensor]
     ops: frozenset[Any] = frozenset()
+    read: frozenset[str] = frozenset()
 
 
 @torch.no_grad()
@@ -122,7 +126,7 @@ def run_module(
     before = {name: b.clone() for name, b in module.named_buffers()}
     inputs = example.map(lambda x: x.detach().to(dtype if x.is_floating_point() else x.dtype, copy=True))
     other = _Instead(instead) if instead else nullcontext()
-    precise = _Precise(dtype)
+    precise = _Precise(dtype, module)
     try:
         with _same_random_numbers(seed, _devices(module)), other, precise:
             outputs = module(*inputs.args, **inputs.kwargs)
@@ -139,6 +143,7 @@ def run_module(
         [x.detach() for x in leaves if x.is_floating_point() or x.is_complex()],
         written,
         frozenset(precise.ops),
+        frozenset(precise.read),
     )
 
 

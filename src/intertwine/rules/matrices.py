@@ -5,12 +5,15 @@ exponential   exp(A W A^-1) = A exp(W) A^-1   rows and columns move together, on
 trace         tr(A W A^-1) = tr W             likewise
 determinant   det(A W A^-1) = det W           likewise
 identity      A 1 A^-1 = 1                    likewise
+norms         |W|                             rows in any order, columns in any order; where singular values
+                                              decide, A W B for orthogonal A and B
 diagonal      W_ii                            rows and columns move together
 factors       Cholesky's and others           rows and columns are fixed, other dimensions pass
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +23,7 @@ from intertwine.ir.ledger import ANY_NONLINEAR, NONLINEAR, UNMERGEABLE
 from intertwine.ir.placing import project
 from intertwine.ir.value import Extent, Factor, Value, fixed, zero_scale
 from intertwine.rules.linear import matmul, row_and_column, take_diagonal
-from intertwine.rules.registry import Context, rule
+from intertwine.rules.registry import Context, dims_of, rule
 
 EXCHANGED = "rows and columns are exchanged"
 
@@ -107,6 +110,44 @@ def invariant(ctx: Context, x: Value) -> Value | tuple[Value, ...]:
         ctx.ledger.mark(factor.ids, UNMERGEABLE)
     number = Value(matrix.dims[:-2], tuple(f for f in matrix.factors if f not in (pair or ())))
     return (number,) * len(ctx.shapes) if len(ctx.shapes) > 1 else number
+
+
+def _singular(ctx: Context, x: Value, dims: Sequence[int], keepdim: bool, turns: bool = True) -> Value:
+    """What is the same of all matrices with these rows, in any order, and these columns; turns: of all with
+    these singular values."""
+    joint = [f for f in x.factors if all(set(f.axes).intersection(x.dims[d]) for d in dims)]
+    for factor in joint:  # entries of it move as rows and columns do
+        for d in dims:
+            project(ctx.ledger, factor, x.dims[d])
+    return ctx.reduce(x, dims, keepdim, "length" if turns and not joint else "opaque")
+
+
+@rule("linalg_norm.default", "linalg_norm.ord_str")
+def norm(
+    ctx: Context, x: Value, ord: Any = None, dim: Any = None, keepdim: bool = False, **kwargs: Any
+) -> Value:
+    """Norms of vectors, the length of all entries, and other norms of matrices."""
+    dims = dims_of(x, dim)
+    if len(dims) > 1 and ord not in (None, "fro"):
+        return _singular(ctx, x, dims, keepdim, ord in (2, -2, "nuc"))
+    how = "length" if ord in (None, "fro", 2) else "opaque" if ord == 0 else "max"
+    return ctx.reduce(x, dims, keepdim, how)
+
+
+@rule("linalg_matrix_norm.default", "linalg_matrix_norm.str_ord")
+def matrix_norm(
+    ctx: Context, x: Value, ord: Any = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, **_: Any
+) -> Value:
+    """|W|: rows in any order, columns in any order; those of its singular values turn."""
+    return norm(ctx, x, ord, dim, keepdim)
+
+
+@rule("linalg_svdvals.default")
+def singular_values(ctx: Context, x: Value, **_: Any) -> Value:
+    """Those of A W B are the same for orthogonal A and B."""
+    rank = len(x.dims)
+    out = _singular(ctx, x, [rank - 2, rank - 1], keepdim=False)
+    return out.with_dims((*out.dims, *fixed(ctx.shape[-1:]).dims))
 
 
 @rule("diagonal.default", "diagonal_copy.default")

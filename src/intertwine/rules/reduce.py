@@ -74,19 +74,6 @@ def extreme(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     return ctx.reduce(x, dims_of(x, dims), keepdim, how)
 
 
-@rule("linalg_norm.default", "linalg_norm.ord_str")
-def matrix_norm(
-    ctx: Context, x: Value, ord: Any = None, dim: Any = None, keepdim: bool = False, **kwargs: Any
-) -> Value:
-    """Norms of vectors, and the length of all entries of a matrix; its other norms are opaque."""
-    dims = dims_of(x, dim)
-    if ord is None or ord == "fro":
-        how = "length"
-    else:
-        how = "opaque" if ord == 0 or len(dims) > 1 else "length" if ord == 2 else "max"
-    return ctx.reduce(x, dims, keepdim, how)
-
-
 @rule("max.dim", "min.dim", "median.dim")
 def extreme_with_index(ctx: Context, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
     """max along one dimension, and where: only the values can be used further."""

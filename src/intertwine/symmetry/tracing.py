@@ -71,9 +71,10 @@ def trace(
                 continue  # every size may cut otherwise
             symmetry = Symmetry(*graphs, seconds_export=clock.seconds)
             # Where views never cut what carries labels, sizes that changed already can cut nothing otherwise,
-            # unless forward asks for a size and runs other ops.
-            ops = frozenset[Any]().union(*(stage.expected(e).ops for e in (given, *others[:k])))
-            new = any(stage.expected(e).ops - ops for e in others[k:])
+            # unless forward asks for a size and runs other ops, or reads other weights.
+            seen = [stage.expected(e) for e in (given, *others[:k])]
+            ops, read = frozenset[Any]().union(*(run.ops for run in seen)), {run.read for run in seen}
+            new = any(run.ops - ops or run.read not in read for run in map(stage.expected, others[k:]))
             changes = given.changed(others[k:]) - given.changed(others[:k])
             if not symmetry.inference.ledger.cuts and not symmetry.loose and not changes and not new:
                 return symmetry
