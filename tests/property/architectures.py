@@ -159,6 +159,20 @@ def shuffled() -> Built:
     return Run(run, **maps, head=nn.Linear(8, 3)), images(4)
 
 
+def crossed() -> Built:
+    """Heads of two layers that share an axis of their channels, each scaled by itself, as in ConvBERT."""
+
+    def run(net: nn.Module, x: Tensor) -> Tensor:
+        heads, width = len(net.gate.bias), len(net.value.bias) // len(net.gate.bias)
+        kernel = net.kernel(x).unflatten(2, (-1, 3, 1)).softmax(3)
+        near = F.pad(net.near(x), (0, 0, 1, 1)).unfold(1, 3, 1).unflatten(2, (-1, width))
+        gated = net.value(x).unflatten(2, (heads, width)) * torch.sigmoid(net.gate(x))[..., None]
+        return net.leave(torch.cat([gated, (near @ kernel)[..., 0]], 2).flatten(2))
+
+    parts = {"gate": nn.Linear(5, 3), "value": nn.Linear(5, 24), "near": nn.Linear(5, 16)}
+    return Run(run, **parts, kernel=nn.Linear(5, 6), leave=nn.Linear(40, 2)), tokens(2, 6, 5)
+
+
 def tokens(*shape: int) -> Tensor:
     """Inputs of that shape."""
     return torch.randn(*shape)
@@ -172,7 +186,8 @@ def images(channels: int) -> Tensor:
 ARCHITECTURES: dict[str, Build] = {
     build.__name__: build
     for build in (
-        mlp, cnn, grouped, depthwise, encoder, attention, gated, chain, windows, mixer, residual, shuffled
+        mlp, cnn, grouped, depthwise, encoder, attention, gated, chain, windows, mixer, residual, shuffled,
+        crossed,
     )
 }  # fmt: skip
 

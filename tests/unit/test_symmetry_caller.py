@@ -135,3 +135,15 @@ def test_parts_of_the_group_can_be_sampled_alone(part: str) -> None:
     expected = {"permutation": "024", "scale": "24", "sign": "02", "linear": "45"}[part]
     assert {n[0] for n in changed if n.endswith("weight")} == set(expected)
     assert torch.allclose(moved(x.double()), model(x.double()), atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_twin_shares_no_memory_with_the_model(dtype: torch.dtype) -> None:
+    """Not even the weights that nothing moves: who trains the one does not change the other."""
+    model, x = small().to(dtype).eval(), torch.randn(2, 3, 4, 4, dtype=dtype)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    twin = act(model, trace(model, x).sample(0))
+    with torch.no_grad():
+        for tensor in [*twin.parameters(), *twin.buffers()]:
+            tensor.fill_(1)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())

@@ -166,14 +166,14 @@ class Runner:
         return [v for v in self.wanted(inputs) if names is None or v.name in names]
 
     def _masked(self, inputs: Any, graph: _Graph) -> tuple[str, ...]:
-        """Names of values to which a mask was added: some entries are infinite, or as good as, and no sum of
-        their squares is a number."""
+        """Names of values to which a mask was added: some entries are infinite, or as good as, or what a row
+        of infinities alone became; no sum of their squares is a number."""
         values = graph.wanted or ()
 
         def keep(node: str, value: Tensor) -> Tensor:
             value = _measurable(value)
             most = torch.finfo(value.dtype).max ** 0.5 if value.is_floating_point() else math.inf
-            return (value.flatten(1).abs() > most).any(1)
+            return ~(value.flatten(1).abs() <= most).all(1)
 
         found, _ = graph.recorder(*arguments(inputs), [v.node for v in values], keep)
         return tuple(v.name for v in values if found[v.node].any())

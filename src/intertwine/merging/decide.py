@@ -301,9 +301,17 @@ class Planner:
 
     def canonical_axis(self, axis: Axis) -> AxisPlan:
         """The blank plan of an axis that brings its channels to where distances are measured."""
-        if not self.options.invariant:
-            return self.blank_axis(axis)
+        return self.blank_axis(axis, self._factors[axis.name] if self.options.invariant else None)
+
+    @cached_property
+    def _factors(self) -> dict[str, list[np.ndarray]]:
+        """Axis -> what brings each of its places there; where axes cross, the first of them does it."""
         gauge, span = self._gauge.element, self.symmetry.structure.span
-        factors = np.exp(gauge.log_scale) * gauge.sign
-        places = find_places(self.symmetry, axis)
-        return self.blank_axis(axis, [factors[span[p.param, p.dim][0] + p.where] for p in places])
+        left = np.exp(gauge.log_scale) * gauge.sign
+        found = {}
+        for axis in self.axes:
+            at = [span[p.param, p.dim][0] + p.where for p in find_places(self.symmetry, axis)]
+            found[axis.name] = [left[where] for where in at]
+            for where in at:
+                left[where] = 1.0
+        return found

@@ -91,9 +91,9 @@ class Working:
                 place = self.sides[k][side][number]
                 gone = torch.from_numpy(place.where[drop].reshape(-1))
                 slices = self.weights[place.param].index_select(place.dim, gone).to(torch.float64)
-                self._remove(place.param, place.dim, gone.numpy())
+                self._remove(place, gone.numpy())
                 where = place.where[kept] - _below(gone.numpy(), place.where[kept])
-                self.sides[k][side][number] = place = replace(place, where=where)
+                self.sides[k][side][number] = replace(place, where=where)
                 tensor = self.weights[place.param]
                 tensor.index_add_(place.dim, torch.from_numpy(where[into].reshape(-1)), slices)
                 if average:
@@ -101,16 +101,19 @@ class Working:
                     factor[torch.from_numpy(where)] = torch.from_numpy(1.0 / share)[:, None]
                     tensor *= factor.reshape([-1 if d == place.dim else 1 for d in range(tensor.dim())])
 
-    def _remove(self, param: str, dim: int, gone: np.ndarray) -> None:
-        """A new tensor without these positions, and the other axes on that dimension moved up."""
+    def _remove(self, own: Place, gone: np.ndarray) -> None:
+        """A new tensor without these positions of a place, and what else lies there moved up. An
+        axis that crosses the one that loses channels (heads, and what is in each of them) has fewer copies."""
+        param, dim = own.param, own.dim
         tensor = self.weights[param]
         kept = np.setdiff1d(np.arange(tensor.shape[dim]), gone)
         self.weights[param] = tensor.index_select(dim, torch.from_numpy(kept)).to(torch.float64)
         for sides in self.sides:
             for side in sides:
                 for number, place in enumerate(side):
-                    if (place.param, place.dim) == (param, dim) and not np.isin(place.where, gone).any():
-                        side[number] = replace(place, where=place.where - _below(gone, place.where))
+                    if (place.param, place.dim) == (param, dim) and place is not own:
+                        where = place.where[~np.isin(place.where, gone)].reshape(len(place.where), -1)
+                        side[number] = replace(place, where=where - _below(gone, where))
 
 
 def _below(gone: np.ndarray, where: np.ndarray) -> np.ndarray:

@@ -37,7 +37,7 @@ class Known:
         self._shapes = s.inference.shapes  # of weights that may be costly to look at
         self.placed = np.ones(s.classes.count, bool)
         for unit in action.forest.units:
-            self.placed[unit.classes] = False
+            self.placed[unit.classes] = not unit.moves  # what only lies in others is where they are
         self.rescaled = np.ones(len(s.scalings.kind_of), bool)
         for kind in action.scales.kinds:
             free = (kind.real != 0).any(axis=1) | (kind.sign % 2 != 0).any(axis=1)

@@ -45,13 +45,14 @@ def act(model: nn.Module, element: Element | Translation) -> nn.Module:
     # The copy finds the new tensors in place of the old ones: tied weights stay one object, and the weights
     # are never there three times.
     memo: dict[int, torch.Tensor] = {}
+    held = {tensor.untyped_storage().data_ptr() for tensor in state.values()}
     with torch.no_grad():
         for name in names:
             old = state[name]
             new = moved_by.weight(name, state.__getitem__)
             if new is not old:
-                # One that lay under another name as it is: both models would write the same numbers.
-                new = new.clone() if any(new is other for other in state.values()) else new
+                # One that is as it was, or lay so under another name: both models would write the same numbers.
+                new = new.clone() if new.untyped_storage().data_ptr() in held else new
                 own = isinstance(old, nn.Parameter)
                 memo[id(old)] = nn.Parameter(new, requires_grad=old.requires_grad) if own else new
     moved = copy_model(model, memo)
