@@ -22,7 +22,7 @@ from intertwine.combining._one_sided import LayerRows, one_sided
 from intertwine.combining._rows import find_layer
 from intertwine.combining._together import placement
 from intertwine.data import load_data
-from intertwine.errors import DataError, InputError
+from intertwine.errors import DataError, InputError, ModelError
 from intertwine.graph.export import export
 from intertwine.graph.record import Recorder
 from intertwine.orbit import Pairing
@@ -60,6 +60,11 @@ class Smooth(Residual):
     def forward(self, x):
         x = torch.relu(self.norm(self.stem(x)))
         return self.head(torch.tanh(self.down(x)).mean((2, 3)))
+
+
+def spoilt(net):
+    nn.init.constant_(net.stem.weight, float("nan"))
+    return net
 
 
 def of_four_colours():
@@ -494,6 +499,7 @@ def test_a_soup_leaves_out_what_spoils_it():
         (lambda a, b: combine([a, of_four_colours()], train_data=X), InputError, "model 2 does not run"),
         (lambda a, b: combine([a, Smooth().eval()], train_data=X, align="none"), InputError, "graphs of"),
         (lambda a, b: combine([a, b]), DataError, "needs inputs"),
+        (lambda a, b: combine([a, spoilt(b)], train_data=X), ModelError, "model 2: stem.weight holds NaN"),
         (lambda a, b: combine([a, b], train_data=X, shares=(1,)), InputError, "1 shares for 2"),
         (lambda a, b: combine([a, b], train_data=X, shares=(1, -1)), InputError, "parts of a whole"),
         (lambda a, b: combine([a, b], train_data=X, how="magic"), InputError, "layerwise"),

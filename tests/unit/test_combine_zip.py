@@ -19,7 +19,8 @@ from intertwine.combining._zip import ZipPlanner, zipped
 from intertwine.errors import DataError, InputError, Unsupported, WeightsError
 from intertwine.graph.export import export
 from intertwine.graph.once import run_once
-from intertwine.merging import apply_merge, widen
+from intertwine.merging import Options, Planner, apply_merge, widen
+from intertwine.merging.sequential import in_output_error
 from intertwine.zoo.nanogpt import nanogpt
 
 X = torch.randn(160, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -249,3 +250,19 @@ def test_widths_that_cannot_be_made_equal_are_told():
     narrow, wide = (nn.Sequential(nn.Linear(3, n), nn.LayerNorm(n), nn.Linear(n, 2)).eval() for n in (4, 6))
     with pytest.raises(InputError, match=r"cannot be made equal: 0.weight is \(4, 3\) and \(6, 3\)"):
         combine([narrow, wide], train_data=torch.randn(40, 3))
+
+
+def test_an_axis_is_not_weighed_by_a_cut_that_costs_nothing():
+    """What the outputs do not see (channels that are dead on the inputs) says nothing about what they see."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 3)).eval()
+    x = torch.randn(100, 6)
+    planner = Planner(model, trace(model, x[:2]), Options(repair="data"), None, [x], True, ((x[:2],), {}))
+    (axis,) = (a for a in planner.whole().axes if a.merges)
+
+    def error(small):
+        return 0.5 if small[0].out_features < 10 else 0.0
+
+    costs = in_output_error(planner, axis, error, 0.4).costs
+    assert costs[-1] > 0.5 > costs[7] > 0
+    assert max(in_output_error(planner, axis, lambda small: 0.0, 0.4).costs) == 0

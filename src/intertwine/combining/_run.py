@@ -83,13 +83,16 @@ class Combining:
         self.models, self.how = [in_eval_mode(model) for model in models], how
         if len(self.models) < 2:
             raise InputError("one model is combined already", do="give at least two models")
-        for model in self.models:
-            check_values(model)
-        if len({frozenset(p.dtype for p in model.parameters()) for model in self.models}) > 1:
-            raise ModelError("the models are in different precisions", do="call float() on all of them first")
         self.names = list(names or (f"model {k + 1}" for k in range(len(models))))
         if len(self.names) != len(models):
             raise InputError(f"{len(self.names)} names for {len(models)} models", do="give each its own")
+        for name, model in zip(self.names, self.models, strict=True):
+            try:
+                check_values(model)
+            except ModelError as error:
+                raise ModelError(f"{name}: {error.what}", so=error.so, do=error.do) from error
+        if len({frozenset(p.dtype for p in model.parameters()) for model in self.models}) > 1:
+            raise ModelError("the models are in different precisions", do="call float() on all of them first")
         self.shares = parts_of_one(shares, len(models))
         self.progress = progress
         self.clock, self.notes, self.stages = time.perf_counter(), list[str](), list[CombineStage]()

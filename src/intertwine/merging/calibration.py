@@ -70,14 +70,17 @@ def random_inputs(
 
 
 def _tokens(example: Tensor, vocabulary: int, rows: int, generator: torch.Generator) -> Tensor:
-    """Tokens drawn evenly; those on which all rows of the example agree, and which not all places have, stay
-    where they are and occur nowhere else: ends of texts, places for images.
+    """Tokens drawn evenly; those on which all rows of the example agree, and which stand nowhere else in it,
+    stay where they are and are not drawn: ends of texts, places for images.
 
     >>> _tokens(torch.tensor([[1, 2, 0], [2, 1, 0]]), 9, 4, torch.Generator())[:, -1].unique()
     tensor([0])
+    >>> len(_tokens(torch.tensor([[0, 0], [0, 1]]), 9, 40, torch.Generator())[:, 0].unique())
+    9
     """
     alike = (example == example[:1]).all(0) & (len(example) > 1)
     alike &= not bool(alike.all())
+    alike &= ~torch.isin(example[0], example[:, ~alike])
     free = torch.ones(vocabulary, dtype=torch.bool)
     free[example[0][alike].cpu()] = False
     choice = free.nonzero()[:, 0]

@@ -185,15 +185,23 @@ def _meet(a: AxisPlan, b: AxisPlan) -> bool:
 def in_output_error(
     planner: Planner, axis: AxisPlan, error: Callable[[nn.Module], float], share: float = 0.25
 ) -> AxisPlan:
-    """The axis with its costs in what `error` says of the model that has lost a share of the axis alone."""
+    """The axis with its costs in what `error` says of the model that has lost a share of the axis alone.
+
+    What costs nothing says nothing about the rest (duplicates inside, channels that are dead on the inputs):
+    then more of the axis goes.
+    """
     count = max(1, int(share * axis.size))
     while count < len(axis.merges) and axis.costs[count - 1] < NOTHING:
-        count += 1  # what costs nothing says nothing about the rest
+        count += 1
     if len(axis.merges) < count:
         return axis
-    cut = _made_up(planner, axis.first(count))
-    small = apply_plan(planner.model, replace(planner.blank(), axes=(cut,)), share=True)
-    scale = error(small) / max(axis.costs[count - 1], 1e-12)
+    while True:
+        cut = _made_up(planner, axis.first(count))
+        off = error(apply_plan(planner.model, replace(planner.blank(), axes=(cut,)), share=True))
+        if off >= NOTHING or count == len(axis.merges):
+            break
+        count += -(-(len(axis.merges) - count) // 2)
+    scale = off / max(axis.costs[count - 1], 1e-12)
     return replace(axis, costs=tuple(scale * c for c in axis.costs))
 
 
