@@ -551,6 +551,35 @@ known(
     b="nn.Parameter(torch.empty(6, 6))",
 )
 
+known(
+    "a number that is read off one channel",
+    "return self.o(x) * F.relu(self.l(x[0])).item()",
+    l="nn.Linear(5, 1)",
+    o="nn.Linear(5, 3)",
+)
+known(
+    "entries that their own mask picks",
+    "h = F.relu(self.l(x)); return self.o(h[h > -1].view(-1, 6))",
+    l=L6,
+)
+known(
+    "channels that a mask of the data picks",
+    "h = F.relu(self.l(x)); return h[:, h[0] > -1] @ h[:, h[0] > -1].t()",
+    l=L6,
+)
+known(
+    "as many rows as a layer says",
+    "h = F.relu(self.l(x)); r = h[h.sum(1) > 1]; "
+    "return self.o(r).sum(0), self.o(h[(h > 0.5).any(1)]).mean(0)",
+    l=L6,
+    o="nn.Linear(6, 3)",
+)
+known(
+    "rows that are picked, cut into other rows",
+    "h = F.relu(self.l(x)); return self.o(h[x.sum(1) > -99].t().reshape(-1, 6))",
+    l=L6,
+)
+
 # Minutes in the solver: every entry that was unbound made labels of its own for the whole joint dimension.
 known(
     "hundreds of unbound entries",

@@ -10,6 +10,7 @@ from intertwine.rules.examples import EXAMPLES, REWRITTEN
 
 # Checks on sizes that data decides: written only where such sizes occur, and they carry no channels.
 NO_EXAMPLE = {"_assert_scalar.default", "sym_constrain_range_for_size.default"}
+NO_EXAMPLE |= {"sym_size.int", "sym_numel.default", "sym_stride.int"}
 # Kernels without float64: tests/unit/test_experts.py holds them in float32.
 NO_EXAMPLE |= {"_grouped_mm.default", "transformers.grouped_mm_fallback.default"}
 

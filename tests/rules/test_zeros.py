@@ -20,6 +20,7 @@ from intertwine.graph.export import export
 from intertwine.ir.value import Value, constant
 from intertwine.rules.examples import EXAMPLES
 from intertwine.symmetry import infer as inference
+from intertwine.symmetry.unknown import depends_on_data
 
 OPS = sorted(EXAMPLES)
 PARTS = 7  # of some sixty ops each
@@ -33,6 +34,8 @@ class _Audit:
 
     def __call__(self, ctx: Any, node: fx.Node, given: Any) -> Any:
         made = self.apply(ctx, node, given)
+        if any(depends_on_data(source) for source in node.all_input_nodes):
+            return made  # no tensor can be made of a size that is not known
         for source in node.all_input_nodes:
             if not isinstance(given.get(source), Value):
                 continue

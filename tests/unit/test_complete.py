@@ -135,6 +135,22 @@ def nearest(m: Any, x: Tensor) -> Tensor:
     return m.last(m.book[torch.cdist(m.first(x), m.book).argmin(-1)])
 
 
+def zeroed(m: Any, x: Tensor) -> Tensor:
+    h = m.first(x).relu().clone()
+    h[x.sum(-1) > 0] = 0
+    return m.last(h)
+
+
+def by_expert(m: Any, x: Tensor) -> Tensor:
+    """As lists of experts are written by hand: each takes the rows that chose it, however many."""
+    weight, choice = m.router(x).topk(1, -1)
+    out = torch.zeros(x.shape[0], 2).to(x)
+    for k, (up, down) in enumerate(((m.up0, m.down0), (m.up1, m.down1))):
+        rows = torch.where(choice[:, 0] == k)[0]
+        out = out.index_add(0, rows, down(up(x[rows]).relu()) * weight[rows])
+    return out
+
+
 def by_head(m: Any, x: Tensor) -> Tensor:
     q, k, v = (torch.einsum("bti,hic->bhtc", x, w) for w in (m.q, m.k, m.v))
     return torch.einsum("bhtc,hco->bto", (q @ k.mT).softmax(-1) @ v, m.o)
@@ -359,7 +375,50 @@ CASES = {
     "a matrix beside the identity": Case(
         net(lambda m, x: m.last(m.first(x) @ (m.middle + one(4))), first=layer(5, 4), middle=(4, 4),
             last=layer(4, 2)),
+        ROWS, {"first": "general linear"},
+    ),
+    "lengths beside the identity": Case(
+        net(lambda m, x: m.last(x) * (m.middle @ m.middle.mT + one(4)).logdet(), middle=(4, 3),
+            last=layer(5, 2)),
+        ROWS, {"middle": "orthogonal", "middle.in": "orthogonal"},
+    ),
+    "scalar products of one layer with itself": Case(
+        net(lambda m, x: (h := m.first(x)) @ h.mT, first=layer(5, 4)), ROWS, {"first": "orthogonal"},
+    ),
+    "queries that are the keys": Case(
+        net(lambda m, x: m.last(((q := m.first(x)) @ q.mT).softmax(-1) @ x), first=layer(5, 4),
+            last=layer(5, 2)),
+        TOKENS, {"first": "orthogonal"},
+    ),
+    "rotations as exponentials": Case(
+        net(lambda m, x: m.last(m.first(x) @ torch.matrix_exp(m.middle - m.middle.T)), first=layer(5, 4),
+            middle=(4, 4), last=layer(4, 2)),
         ROWS, {"first": "orthogonal"},
+    ),
+    "a tied linear autoencoder": Case(
+        net(lambda m, x: x @ m.middle @ m.middle.T, middle=(5, 3)), ROWS, {"middle.in": "orthogonal"},
+    ),
+    "singular values": Case(
+        net(lambda m, x: m.last(x) * torch.linalg.svdvals(m.middle)[:2], middle=(4, 3), last=layer(5, 2)),
+        ROWS, {"middle": "orthogonal", "middle.1": "orthogonal"},
+    ),
+    "heads and outputs in one product": Case(
+        net(lambda m, x: torch.einsum("bhts,bshe,hed->btd", m.mix[None] + 0 * x.sum(),
+                                      torch.einsum("btd,hde->bthe", x, m.v), m.o),
+            mix=(2, 6, 6), v=(2, 5, 3), o=(2, 3, 4)),
+        TOKENS, {"v.2": "general linear in each of 2 blocks"},
+    ),
+    "rows picked by a mask": Case(
+        net(lambda m, x: m.last(m.first(x).relu()[x.sum(-1) > 0]), first=layer(5, 4), last=layer(4, 2)),
+        TOKENS, {"first": "positive monomial"},
+    ),
+    "rows set to zero by a mask": Case(
+        net(zeroed, first=layer(5, 4), last=layer(4, 2)), TOKENS, {"first": "positive monomial"},
+    ),
+    "experts that run on their own rows": Case(
+        net(by_expert, router=layer(5, 2), up0=layer(5, 4), up1=layer(5, 4), down0=layer(4, 2),
+            down1=layer(4, 2)),
+        ROWS, {"up0": "positive monomial", "up1": "positive monomial"},
     ),
     "determinants": Case(
         net(lambda m, x: m.last(torch.linalg.det(m.first(x).unflatten(-1, (2, 2)))[:, None]),
@@ -372,7 +431,7 @@ CASES = {
 OPEN = {
     "stream before an RMS norm with gains", "stream before a layer norm",
     "memory keys beside the keys", "the nearest entry of a codebook", "diagonal state spaces",
-    "determinants", "a matrix beside the identity",
+    "determinants",
 }  # fmt: skip
 
 

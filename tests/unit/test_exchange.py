@@ -85,6 +85,16 @@ def scattered(m: Any, x: Tensor) -> Tensor:
     return sum((gates[:, k : k + 1] * f(x) for k, f in enumerate(m.list)), m.shared(x))
 
 
+def rows_of_each(m: Any, x: Tensor) -> Tensor:
+    """Every expert takes the rows that chose it, however many they are."""
+    weight, choice = m.router(x).topk(2, -1)
+    out = torch.zeros(len(x), 2).to(x)
+    for k, f in enumerate(m.list):
+        rows, place = torch.where(choice == k)
+        out = out.index_add(0, rows, f(x[rows]) * weight[rows, place, None])
+    return out
+
+
 def by_name(m: Any, x: Tensor) -> Tensor:
     gate = m.router(x).softmax(-1)
     return gate[:, :1] * m.down0(m.up0(x).relu()) + gate[:, 1:] * m.down1(m.up1(x).relu())
@@ -133,6 +143,24 @@ HOLDS: dict[str, tuple[Net, tuple[int, ...], int]] = {
         net(lists_of_heads, q=linears, k=linears, v=linears, last=layer(9, 2)), TOKENS, 3,
     ),
     "attentions": (net(lambda m, x: sum(f(x) for f in m.list), list=listed(2, attention)), TOKENS, 2),
+    "experts on their own rows": (net(rows_of_each, **THREE), ROWS, 3),
+    "twin critics": (
+        net(lambda m, x: torch.minimum(m.q1(x), m.q2(x)), q1=branch, q2=branch), ROWS, 2,
+    ),
+    "the largest of three": (
+        net(lambda m, x: torch.maximum(torch.maximum(*(f(x) for f in m.list[:2])), m.list[2](x)),
+            list=listed()),
+        ROWS, 3,
+    ),
+    "products of three": (
+        net(lambda m, x: m.list[0](x) * (m.list[1](x) * m.list[2](x)), list=listed()), ROWS, 3,
+    ),
+    "two lists beside an MLP": (
+        net(lambda m, x: m.head(sum(b(a(x).relu()).relu() for a, b in zip(m.up, m.down, strict=True))),
+            up=listed(3, lambda: nn.Linear(5, 4)), down=listed(3, lambda: nn.Linear(4, 6)),
+            head=lambda: nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 2))),
+        ROWS, 3,
+    ),
     "both factors": (
         net(lambda m, x: m.last(m.a(x) * m.b(x)), a=layer(5, 4), b=layer(5, 4), last=layer(4, 2)), ROWS, 2,
     ),
@@ -187,6 +215,12 @@ STAYS: dict[str, tuple[Net, tuple[int, ...]]] = {
     "norms of which one operand stands in two places": (
         net(normed_twice, list=listed(2), gain=(4,), mean=(4,), last=layer(4, 2)), ROWS),
     "modules that nothing reads": (net(unread, list=listed(), last=layer(5, 2)), ROWS),
+    "the largest of a function": (
+        net(lambda m, x: torch.maximum(m.a(x).tanh(), m.b(x)), a=branch, b=branch), ROWS),
+    "differences": (net(lambda m, x: m.a(x) - m.b(x), a=branch, b=branch), ROWS),
+    "rows in the order of experts": (
+        net(lambda m, x: torch.cat([f(x[torch.where(m.router(x).topk(1, -1).indices[:, 0] == k)[0]])
+                                    for k, f in enumerate(m.list)]), **THREE), ROWS),
     "queries and keys": (
         net(lambda m, x: (m.q(x) @ m.k(x).mT).softmax(-1) @ x, q=layer(5, 3), k=layer(5, 3)), TOKENS),
 }  # fmt: skip

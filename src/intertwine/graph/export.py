@@ -372,9 +372,12 @@ def quiet() -> Any:
     """
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
+    checked = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(False)  # it asks what the numbers are
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
+        torch.distributions.Distribution.set_default_validate_args(checked)
         logging.disable(before)

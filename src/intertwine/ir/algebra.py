@@ -171,7 +171,7 @@ class Algebra:
                 operands = len({v for v, _ in holders})
                 for _, f in holders:
                     if operands > 2:
-                        self.ledger.mark(f.ids, ANY_NONLINEAR)
+                        self.ledger.mark(project(self.ledger, f, [axis]), ANY_NONLINEAR)
                     elif operands == 1:
                         # Summed against fixed or repeated entries: bad for what varies along this axis only.
                         self.ledger.mark(f.ids, ANY_NONLINEAR | UNMERGEABLE, blocks=False)

@@ -126,6 +126,26 @@ example("matmul.default", lambda h, w: aten.matmul.default(h, w), params=((8, 9)
 example("bmm.default", lambda h, w: aten.bmm.default(h, w), params=((2, 8, 9),), out=9)
 example("mm.default", lambda h, w: aten.mm.default(h.reshape(6, 8), w).view(2, 3, 9), params=((8, 9),), out=9)
 example("mv.default", lambda h, w: h * aten.mv.default(h[0], w)[:, None], params=((8,),))
+example("vdot.default", lambda h, w: h * aten.vdot.default(h[0, 0], w), params=((8,),))
+example("inner.default", lambda h, w: aten.inner.default(h, w), params=((9, 8),), out=9)
+example("outer.default", lambda h, w: h + aten.outer.default(h[0, 0], w).sum(1), params=((9,),))
+example("ger.default", lambda h, w: h @ aten.ger.default(h[0, 0], w), params=((9,),), out=9)
+example("addr.default", lambda h, m, w: h @ aten.addr.default(m, h[0, 0], w), params=((8, 9), (9,)), out=9)
+example("addmv.default", lambda h, b, m: h * aten.addmv.default(b, m, h[0, 0]), params=((8,), (8, 8)))
+example(
+    "linalg_multi_dot.default",
+    lambda h, a, b: aten.linalg_multi_dot.default([h[0], a, b])[None],
+    params=((8, 4), (4, 9)),
+    out=9,
+)
+example(
+    "chain_matmul.default",
+    lambda h, a, b: h @ aten.chain_matmul.default([a, b]),
+    params=((8, 4), (4, 9)),
+    out=9,
+)
+example("linalg_vecdot.default", lambda h, w: h * aten.linalg_vecdot.default(h, w)[..., None], params=((8,),))
+example("nonzero.default", lambda h: h.index_select(0, aten.nonzero.default(h[:, 0, 0] > -99)[:, 0]))
 example("dot.default", lambda h, w: h * aten.dot.default(h[0, 0], w), params=((8,),))
 example(
     "addmm.default",
@@ -292,6 +312,10 @@ example("squeeze.dim", lambda h: aten.squeeze.dim(torch.relu(h)[:, :1], 1))
 example("squeeze.dims", lambda h: aten.squeeze.dims(torch.relu(h)[:, :1], [1]))
 example("squeeze.default", lambda h: aten.squeeze.default(torch.relu(h)[:, :1]))
 example("expand.default", lambda h: torch.relu(h) * aten.expand.default(h[:1, :1].abs(), [2, 3, 8]))
+example(
+    "broadcast_tensors.default",
+    lambda h: torch.relu(h) * aten.broadcast_tensors.default([h[:1, :1].abs(), h.detach()])[0],
+)
 example(
     "broadcast_to.default", lambda h: torch.relu(h) * aten.broadcast_to.default(h[:1, :1].abs(), [2, 3, 8])
 )

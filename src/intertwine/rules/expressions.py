@@ -5,7 +5,7 @@ exchanging them does not change it, for any input: every number is made by an ex
 
     op(a, b)        the op, its settings and the numbers of a and b, in their order; nothing more is known
     a + b           the set of what is added, in no order; so are sums over slices, products with a matrix
-                    that reads slices, and rows added up at places
+                    that reads slices, and rows added up at places; products and maxima are sets too
     slices          along a dimension a value may be told slice by slice: what was stacked or concatenated,
                     the rows of a product with the rows of its matrix, and what is done to each slice alone
     softmax         slice by slice: that slice, and the set of all
@@ -33,6 +33,12 @@ from intertwine.rules.ties import Ties
 
 Spot = tuple[str, int, int]  # weight, dimension, position
 
+# Ops of two operands in no order, of which several are one.
+UNORDERED = {
+    "mul.Tensor": "product", "maximum.default": "maximum", "max.other": "maximum",
+    "minimum.default": "minimum", "min.other": "minimum",
+}  # fmt: skip
+
 _NOT_ENTRYWISE = frozenset(
     "glu.default prelu.default _prelu_kernel.default native_dropout.default rrelu.default".split()
 )
@@ -46,7 +52,7 @@ class Terms:
         self.parts: list[tuple[int, ...]] = []
         self.weight: dict[int, str] = {}
         self.spots: dict[int, tuple[Spot, ...]] = {}
-        self._addends: dict[int, tuple[int, ...]] = {}
+        self._flat: dict[tuple[str, int], tuple[int, ...]] = {}
 
     def of(self, key: Any, parts: Sequence[int] = ()) -> int:
         """The number of an expression; parts: the numbers in it that stand for themselves, not for a set."""
@@ -57,11 +63,15 @@ class Terms:
 
     def total(self, addends: Sequence[int]) -> int:
         """A sum, in no order; sums of sums are one."""
-        flat = sorted(term for a in addends for term in self._addends.get(a, (a,)))
+        return self.together("sum", addends)
+
+    def together(self, how: str, operands: Sequence[int]) -> int:
+        """What does not depend on the order of its operands, nor on which two are taken together first."""
+        flat = sorted(term for a in operands for term in self._flat.get((how, a), (a,)))
         if len(flat) == 1:
             return flat[0]
-        number = self.of(("sum", *flat), flat)
-        self._addends[number] = tuple(flat)
+        number = self.of((how, *flat), flat)
+        self._flat[how, number] = tuple(flat)
         return number
 
     def slice(self, whole: int, dim: int, place: int) -> int:
@@ -183,9 +193,8 @@ class Expressions:
                 sides[1] = terms.of(("minus", sides[1]), (sides[1],))
             kept = [s for s, x in zip(sides, (a, b), strict=True) if isinstance(x, fx.Node) or x]
             return terms.total(kept)
-        if op == "mul.Tensor" and isinstance(a, fx.Node) and isinstance(b, fx.Node):
-            pair = sorted((numbers[a], numbers[b]))
-            return terms.of(("product", *pair), pair)
+        if op in UNORDERED and isinstance(a, fx.Node) and isinstance(b, fx.Node):
+            return terms.together(UNORDERED[op], [numbers[a], numbers[b]])
         return terms.of((op or str(node.target), given, str(_dtype(node))), parts)
 
     def _addend(self, x: Any, numbers: Mapping[fx.Node, int]) -> int:

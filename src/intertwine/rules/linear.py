@@ -39,8 +39,8 @@ def linear(ctx: Context, x: Value, weight: Value, bias: Value | None = None) -> 
 
 
 @rule(
-    "matmul.default", "bmm.default", "mm.default", "mv.default", "dot.default", contracts=True,
-    product=(1, None, -2),
+    "matmul.default", "bmm.default", "mm.default", "mv.default", "dot.default", "vdot.default",
+    contracts=True, product=(1, None, -2),
 )  # fmt: skip
 def matmul(ctx: Context, a: Value, b: Value) -> Value:
     """sum_k a[..., n, k] b[..., k, m]: contracted channels cancel, batch dimensions move together."""
@@ -62,6 +62,51 @@ def addmm(ctx: Context, bias: Value, a: Value, b: Value, *, beta: float = 1, alp
     ctx.role(bias, len(bias.dims) - 1, "bias")
     out = matmul(ctx, a, b)
     return ctx.add(out, bias) if beta else out
+
+
+@rule("addmv.default", contracts=True)
+def addmv(ctx: Context, bias: Value, a: Value, b: Value, *, beta: float = 1, alpha: float = 1) -> Value:
+    """bias + a b, for a vector b."""
+    out = matmul(ctx, a, b)
+    return ctx.add(out, bias) if beta else out
+
+
+@rule("linalg_multi_dot.default", "chain_matmul.default", contracts=True)
+def multi_dot(ctx: Context, matrices: Sequence[Value]) -> Value:
+    """a b c ...: products one after the other."""
+    out = matrices[0]
+    for matrix in matrices[1:]:
+        out = matmul(ctx, out, matrix)
+    return out
+
+
+@rule("inner.default", contracts=True)
+def inner(ctx: Context, a: Value, b: Value) -> Value:
+    """sum_k a[..., k] b[..., k]: the last dimensions are contracted, the others stand side by side."""
+    left, right = LETTERS[: len(a.dims) - 1], LETTERS[len(a.dims) : len(a.dims) + len(b.dims) - 1]
+    return ctx.einsum(f"{left}z,{right}z->{left}{right}", a, b)
+
+
+@rule("outer.default", "ger.default")
+def outer(ctx: Context, a: Value, b: Value) -> Value:
+    """a[i] b[k]."""
+    return ctx.einsum("a,b->ab", a, b)
+
+
+@rule("addr.default")
+def addr(ctx: Context, bias: Value, a: Value, b: Value, *, beta: float = 1, alpha: float = 1) -> Value:
+    """bias + a[i] b[k]."""
+    out = outer(ctx, a, b)
+    return ctx.add(out, bias) if beta else out
+
+
+@rule("linalg_vecdot.default", contracts=True)
+def vecdot(ctx: Context, a: Value, b: Value, *, dim: int = -1) -> Value:
+    """sum_k a[..., k] b[..., k], row by row."""
+    rank = max(len(a.dims), len(b.dims))
+    a, b = (v.with_dims(((),) * (rank - len(v.dims)) + v.dims) for v in (a, b))
+    letters = LETTERS[:rank]
+    return ctx.einsum(f"{letters},{letters}->{letters.replace(letters[dim], '')}", a, b)
 
 
 @rule("einsum.default", contracts=True)

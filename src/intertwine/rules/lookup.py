@@ -13,6 +13,7 @@ import numpy as np
 from intertwine.activations import intertwiner
 from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE
 from intertwine.ir.value import Extent, Factor, Value, constant, fixed, zero_scale
+from intertwine.rules.pointwise import choose
 from intertwine.rules.registry import Context, is_value, rule
 
 POINTED = "an index points into it"
@@ -106,6 +107,9 @@ def index_put(
     ctx: Context, x: Value, indices: list[Value | None], values: Value, accumulate: bool = False
 ) -> Value:
     """x with rows put or added where indices or masks say so, for all channels at once: scaled alike."""
+    if not accumulate and ctx.masks(1) == [True] and len(indices[0].dims) + len(values.dims) <= len(x.dims):  # type: ignore[union-attr]
+        mask = indices[0].with_dims((*indices[0].dims, *((),) * (len(x.dims) - len(indices[0].dims))))  # type: ignore[union-attr]
+        return choose(ctx, mask, values, x)  # x[mask] = 0, or one row for all
     # A mask of k dimensions points into k of x, numbers into one: these at most.
     pointed = sum(1 if index is None else max(1, len(index.dims)) for index in indices)
     kept = max(len(x.dims) - pointed, 0)
@@ -151,6 +155,13 @@ def one_hot(ctx: Context, index: Value, *args: Any) -> Value:
     index = ctx.opaque(index)
     out = Value((*index.dims, *fixed(ctx.shape[-1:]).dims), index.factors)
     return ctx.labelled(out, len(index.dims))
+
+
+@rule("nonzero.default")
+def nonzero(ctx: Context, x: Value) -> Value:
+    """The places of what is not 0, as many as there are: which they are does not move."""
+    ctx.fix(ctx.opaque(x), "the places of its entries are listed")
+    return fixed(ctx.shape)
 
 
 def _ranked(ctx: Context, x: Value, dim: int, size: int) -> tuple[Value, Value]:

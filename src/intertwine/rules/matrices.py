@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from intertwine.ir.ledger import ANY_NONLINEAR, NONLINEAR, UNMERGEABLE
+from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE
 from intertwine.ir.placing import project
 from intertwine.ir.value import Extent, Factor, Value, fixed, zero_scale
 from intertwine.rules.linear import matmul, row_and_column, take_diagonal
@@ -83,11 +83,10 @@ def power(ctx: Context, x: Value, *args: Any) -> Value:
 
 @rule("eye.default", "eye.m", sizes_only=True)
 def identity(ctx: Context, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Value:
-    """1 = A 1 A': rows and columns move together, one rescaled by the inverse of the other.
+    """1 = A 1 A^-1: rows and columns move together, one rescaled by the inverse of the other.
 
-    It has channels of nobody; what it is added to, and multiplied with, says whose they are. GL(n), which
-    acts where rows are rescaled by the inverse of columns, is left to O(n), which acts on x x' + 1 too.
-    Whole numbers name places.
+    It has channels of nobody; what it is added to, and multiplied with, says whose they are. Whole numbers
+    name places.
     """
     rows, columns = ctx.shape
     if rows != columns or (dtype is not None and not dtype.is_floating_point):
@@ -97,7 +96,7 @@ def identity(ctx: Context, *args: Any, dtype: torch.dtype | None = None, **kwarg
     ctx.ledger.tie(*labels)
     ctx.ledger.equation(scales, (1.0, 1.0), (1, 1))
     for ids in labels:
-        ctx.ledger.mark(ids, NONLINEAR | UNMERGEABLE)
+        ctx.ledger.mark(ids, UNMERGEABLE)
     factors = (Factor((a,), ids, s) for a, ids, s in zip(axes, labels, scales, strict=True))
     return Value(tuple((a,) for a in axes), tuple(factors))
 

@@ -156,16 +156,17 @@ def extremum(ctx: Context, a: Value, b: Value) -> Value:
 @rule("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
 def where(ctx: Context, mask: Value, a: Any, b: Any) -> Value:
     """A fixed mask chooses between a and b, which must be scaled alike; numbers other than 0 forbid it."""
-    return _choose(ctx, mask, a, b)
+    return choose(ctx, mask, a, b)
 
 
 @rule("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(ctx: Context, x: Value, mask: Value, fill: Any) -> Value:
     """x where the mask is false, else a number."""
-    return _choose(ctx, mask, x, fill)
+    return choose(ctx, mask, x, fill)
 
 
-def _choose(ctx: Context, mask: Value, a: Any, b: Any) -> Value:
+def choose(ctx: Context, mask: Value, a: Any, b: Any) -> Value:
+    """a where the mask is true, else b; numbers too."""
     branches = [v if is_value(v) else constant((), zero=v == 0) for v in (a, b)]
     chosen = ctx.add(*branches)
     if chosen.zero:

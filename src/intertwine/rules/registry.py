@@ -132,6 +132,10 @@ class Context(Algebra):
         which ones they are depends on no accident (`rules.ties`). If so, they are remembered."""
         return False
 
+    def masks(self, argument: int) -> list[bool]:
+        """Of an argument that is a list of indices, which are masks of truth values."""
+        return []
+
     def behind(self, size: int) -> Extent | None:
         """Where every row of the result takes one of `size` slices: an axis that stands for the choice. Two
         lookups have the same one if their rows take the same slices; None where nothing is known of it."""

@@ -83,6 +83,12 @@ def expand(ctx: Context, x: Value, *args: Any, **kwargs: Any) -> Value:
     return ctx.expand(x, ctx.shape)
 
 
+@rule("broadcast_tensors.default")
+def broadcast_tensors(ctx: Context, values: Sequence[Value]) -> list[Value]:
+    """All repeated to one shape."""
+    return [ctx.expand(value, ctx.shape) for value in values]
+
+
 @rule("repeat.default", "tile.default")
 def repeat(ctx: Context, x: Value, repeats: Sequence[int]) -> Value:
     """Copies one after the other: (r, n) flattened."""
@@ -199,6 +205,11 @@ def pad(
     return x
 
 
+@rule("sym_size.int", "sym_numel.default", "sym_stride.int", sizes_only=True)
+def size(ctx: Context, *args: Any) -> None:
+    """A size is a number that no entry decides."""
+
+
 @rule("zeros_like.default", "zeros.default", "new_zeros.default", "zero.default", sizes_only=True)
 def zeros(ctx: Context, *args: Any, **kwargs: Any) -> Value:
     """Zeros fit anything."""
@@ -214,7 +225,7 @@ def zeros(ctx: Context, *args: Any, **kwargs: Any) -> Value:
 def filled(ctx: Context, *args: Any, **kwargs: Any) -> Value:
     """Equal entries: they fit any permutation but no scale. (Memory with nothing in it yet, too: who reads it
     before it is filled computes nothing that has a symmetry to lose.)"""
-    return constant(ctx.shape)
+    return constant(ctx.shape, zero=ctx.op == "fill.Tensor" and args[1].zero)
 
 
 @rule("copy.default")
@@ -255,6 +266,8 @@ def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     for i in indices:
         if i is not None:
             ctx.fix(i, "used as an index")
+    if any(ctx.masks(1)):
+        return _masked(ctx, x, indices, places)
     x = ctx.pointed(x, places, "looked up by index", places == [0])
     kept = [d for d in range(len(x.dims)) if d not in places]
     adjacent = places == list(range(places[0], places[-1] + 1))
@@ -263,6 +276,17 @@ def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     new = fixed(ctx.shape[start : start + count]).dims
     before = [x.dims[d] for d in kept[:start]]
     return x.with_dims((*before, *new, *(x.dims[d] for d in kept[start:])))
+
+
+def _masked(ctx: Context, x: Value, indices: Sequence[Value | None], places: Sequence[int]) -> Value:
+    """x[mask]: a mask of k dimensions stands for k of x, of which it makes one."""
+    if len(places) > 1:
+        ctx.fix(x, "looked up by several indices")
+        return fixed(ctx.shape)
+    (start,) = places
+    gone = range(start, start + len(indices[start].dims))  # type: ignore[union-attr]
+    x = ctx.pointed(x, list(gone), "looked up by a mask")
+    return x.with_dims((*x.dims[:start], *fixed(ctx.shape[start : start + 1]).dims, *x.dims[gone.stop :]))
 
 
 @rule("index_select.default", picks=True, points=2)

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from torch import fx
 
-from intertwine.graph.export import Traced
+from intertwine.graph.export import Traced, sizes_in
 from intertwine.ir.ledger import UNMERGEABLE, Ids, Ledger
 from intertwine.ir.placing import project
 from intertwine.ir.value import Extent, Factor, Value, parameter
@@ -19,6 +20,7 @@ from intertwine.rules import Context, facts
 from intertwine.rules.registry import Product
 from intertwine.rules.routing import Names, row_by_row, rows_first
 from intertwine.rules.ties import Ties
+from intertwine.symmetry.unknown import UnknownSizes
 from intertwine.symmetry.windows import NONE, Windows
 
 _OF_ONE_OP = ("op", "shapes", "floating", "literal", "named", "_node", "_names", "_ties")
@@ -76,6 +78,7 @@ class GraphContext(Context):
         self._slot_starts: list[tuple[int, tuple[str, int]]] = []  # first labels of slots, as they were made
         self.unread: list[str] = []
         self.windows = Windows()
+        self.sizes: UnknownSizes
         self._names: Names
         self._node: fx.Node
         self._choices: dict[
@@ -87,6 +90,7 @@ class GraphContext(Context):
     def begin(self, traced: Traced) -> None:
         """What follows is about this graph."""
         self.windows.begin()
+        self.sizes = UnknownSizes(sizes_in(traced))
         self._names = Names()
         self._ties = Ties(traced)
 
@@ -162,6 +166,11 @@ class GraphContext(Context):
             return False
         self._names.name(self._node, labels)
         return True
+
+    def masks(self, argument: int) -> list[bool]:
+        """See `Context.masks`."""
+        given: Any = self._node.args[argument]
+        return [n is not None and n.meta["val"].dtype == torch.bool for n in given]
 
     def take(self, value: Value, dim: int, index: Ids) -> Value:
         """Known slices of one dimension, which are remembered: see `_freeze_moved`."""

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from intertwine.graph.export import Traced
 from intertwine.ir.ledger import Ids
-from intertwine.rules.expressions import Expressions, Spot, Terms
+from intertwine.rules.expressions import UNORDERED, Expressions, Spot, Terms
 from intertwine.rules.laws import ADDED_AT
 from intertwine.rules.registry import facts
 from intertwine.rules.tails import op_of
@@ -93,8 +93,10 @@ def _candidates(traced: Traced) -> list[Family]:
     for (kind, *above), members in sorted(groups.items(), key=lambda g: (order.index(g[0][0]), len(g[0]))):
         alike: dict[tuple[object, ...], list[tuple[str, tuple[str, ...]]]] = defaultdict(list)
         shared = _shared(members.values())
+        lists = _of_alike(traced, ways, members) if kind == "lists" else None
         for member, weights in members.items():
-            own = sorted((rest, first) for rest, first in weights if first not in shared)
+            told = [w for w in weights if lists is None or w[0][0] in lists]
+            own = sorted((rest, first) for rest, first in told if first not in shared)
             key = tuple((rest, traced.shapes.get(first), ways[first]) for rest, first in own)
             name = ".".join([*above, names[kind].format(member)])
             alike[key].append((name, tuple(first for _, first in own)))
@@ -107,10 +109,23 @@ def _candidates(traced: Traced) -> list[Family]:
     return list(families.values())
 
 
+def _of_alike(
+    traced: Traced, ways: Mapping[str, int], members: Mapping[str, Sequence[_Weight]]
+) -> frozenset[str]:
+    """The lists of which some two entries are alike: the layers of an MLP beside them are none."""
+    entries: dict[str, dict[str, list[object]]] = defaultdict(lambda: defaultdict(list))
+    for member, weights in members.items():
+        for rest, first in sorted(weights):
+            entries[rest[0]][member].append((rest, traced.shapes.get(first), ways[first]))
+    kinds = {name: [tuple(entry) for entry in of.values()] for name, of in entries.items()}
+    return frozenset(name for name, found in kinds.items() if len(set(found)) < len(found))
+
+
 def _ways(traced: Traced) -> dict[str, int]:
     """Weight -> a number for the ops that lie between it and the outputs, whatever they are given besides.
 
-    Sums are passed through: of f + g + h each is a term, whichever is added first.
+    Sums are passed through: of f + g + h each is a term, whichever is added first; so are products and maxima
+    of several.
     """
     numbers, way, found = dict[object, int](), dict[fx.Node, frozenset[object]](), dict[str, int]()
     for node in reversed(traced.graph.nodes):
@@ -123,10 +138,14 @@ def _ways(traced: Traced) -> dict[str, int]:
             if facts(user).adds or (op in ADDED_AT and user.args[0] is node):
                 steps.update(dict(way[user]))  # type: ignore[arg-type]
                 continue
+            kind = UNORDERED.get(op)
+            if kind is not None and all(UNORDERED.get(op_of(next_one)) == kind for next_one in user.users):
+                steps.update(dict(way[user]))  # type: ignore[arg-type]
+                continue
             for k, argument in enumerate((*user.args, *user.kwargs.values())):
                 if node in _nodes(argument):
                     after = numbers.setdefault(way[user], len(numbers))
-                    steps[op, 0 if op == "mul.Tensor" else k, after] += 1
+                    steps[kind or op, 0 if kind else k, after] += 1
         way[node] = frozenset(steps.items())
         if node.op == "placeholder" and node.name in traced.weights:
             number = numbers.setdefault(way[node], len(numbers)) if node.users else _UNREAD

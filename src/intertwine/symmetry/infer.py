@@ -14,11 +14,12 @@ from intertwine.graph.bodies import body_of
 from intertwine.graph.export import Traced, where
 from intertwine.ir.ledger import Ledger
 from intertwine.ir.placing import of_rank
-from intertwine.ir.value import Value, fixed
+from intertwine.ir.value import Value, constant, fixed
 from intertwine.rules import facts, find_rule
 from intertwine.rules.registry import Product, dims_of
 from intertwine.rules.rotary import Rotary
 from intertwine.symmetry.context import GraphContext, Inference, Slot
+from intertwine.symmetry.unknown import depends_on_data
 
 MOVED = "which of these positions are read depends on the input's size"
 
@@ -44,7 +45,7 @@ def infer(
             listed = (
                 n
                 for n, v in env.items()
-                if isinstance(v, Value) and not ctx.depends_on_order(n) and not v.behind()
+                if isinstance(v, Value) and not (ctx.depends_on_order(n) or v.behind() or depends_on_data(n))
             )
             result.values.update({"%" + n.name: env[n] for n in listed})
             result.unused = [name for name in ctx.unread if name not in result.shapes]
@@ -99,7 +100,7 @@ def _run(ctx: GraphContext, traced: Traced, without: Mapping[fx.Node, Rotary]) -
         elif node.op == "call_function":
             env[node] = _call(ctx, node, env)
         elif node.op == "get_attr":
-            env[node] = _held(node)
+            env[node] = _held(ctx, node)
         elif node.op == "output":
             for source in node.all_input_nodes:
                 ctx.unname(source, "their places are an output of the model")
@@ -120,7 +121,7 @@ class _Following(GraphContext):
                 if node.op == "placeholder":
                     env[node] = next(given)
                 elif node.op == "get_attr":
-                    env[node] = _held(node)
+                    env[node] = _held(self, node)
                 elif node.op == "call_function":
                     env[node] = _call(self, node, env)
                 else:
@@ -131,12 +132,13 @@ class _Following(GraphContext):
         return made
 
 
-def _held(node: fx.Node) -> Any:
+def _held(ctx: GraphContext, node: fx.Node) -> Any:
     """What an attribute of the graph stands for: a body, or a tensor that is what it is."""
     body = body_of(node)
     if body is not None:
         return body.graph
-    return _made(_shapes(node)[0]) if _shapes(node) else None
+    shapes = _shapes(ctx, node)
+    return _made(shapes[0]) if shapes else None
 
 
 def _finish(ctx: GraphContext, traced: Traced, outputs: Any) -> None:
@@ -154,11 +156,11 @@ def _finish(ctx: GraphContext, traced: Traced, outputs: Any) -> None:
 
 
 def _placeholder(ctx: GraphContext, node: fx.Node, traced: Traced) -> Any:
-    shape = next(iter(_shapes(node)), None)
+    shape = next(iter(_shapes(ctx, node)), None)
     if shape is None:
         return None
     if node.name not in traced.weights:
-        return fixed(shape)
+        return _written(traced.constants[node.name]) if node.name in traced.literals else fixed(shape)
     name = traced.weights[node.name]
     if not node.users or 0 in shape:  # no register tokens, a layer of width zero: nothing that could move
         ctx.unread.append(name)
@@ -166,8 +168,16 @@ def _placeholder(ctx: GraphContext, node: fx.Node, traced: Traced) -> Any:
     return ctx.weight(name, shape, node)
 
 
+def _written(number: torch.Tensor) -> Value:
+    """A tensor that stands in the code as numbers: of equal ones it matters only whether they are 0."""
+    alike = number.numel() and number.is_floating_point() and bool((number == number.reshape(-1)[0]).all())
+    if not alike:
+        return fixed(tuple(number.shape))
+    return constant(tuple(number.shape), zero=not number.reshape(-1)[0])
+
+
 class _Unsized:
-    """A value whose shape depends on data (what a mask selects): nothing that meets it moves."""
+    """A number that depends on data, or a value of a shape of which nothing is known: what meets it stays."""
 
 
 _UNSIZED = _Unsized()
@@ -191,13 +201,13 @@ def _call(ctx: GraphContext, node: fx.Node, env: Mapping[fx.Node, Any]) -> Any:
 def _applied(ctx: GraphContext, node: fx.Node, given: Mapping[fx.Node, Any]) -> Any:
     args = fx.node.map_arg(node.args, lambda n: given[n])
     kwargs = fx.node.map_arg(node.kwargs, lambda n: given[n])
-    shapes = _shapes(node)
+    shapes = _shapes(ctx, node)
     leaves = _flat((args, kwargs))
     ctx.enter(node)
+    if isinstance(number := node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return _number(ctx, node, leaves, number)
     if None in shapes or any(isinstance(leaf, _Unsized) for leaf in leaves):
         return _stop(ctx, node, f"its size depends on data at {where(node)}", leaves, shapes)
-    if not shapes and isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return _UNSIZED
     ctx.shapes = [shape for shape in shapes if shape is not None]
     found = find_rule(node.target)
     ctx.literal = _literal(ctx, node)
@@ -219,6 +229,16 @@ def _applied(ctx: GraphContext, node: fx.Node, given: Mapping[fx.Node, Any]) -> 
     ctx.ledger.at("")  # the reason says where
     # What no symmetry touches comes out untouched, whatever the op.
     return _stop(ctx, node, f"no rule for {node.target} at {where(node)}", leaves, shapes)
+
+
+def _number(ctx: GraphContext, node: fx.Node, leaves: Sequence[Any], number: Any) -> Any:
+    """A size that depends on the data is a number like others; any other number says what it was read off."""
+    if not facts(node).sizes_only:
+        for value in leaves:
+            if isinstance(value, Value):
+                ctx.fix(value, f"a number is read off it at {where(node)}")
+    size = ctx.sizes.of(number) if isinstance(number, torch.SymInt) else None
+    return _UNSIZED if size is None else size
 
 
 def _plain(ctx: GraphContext, tree: Any) -> Any:
@@ -290,11 +310,11 @@ def _floating(node: fx.Node) -> bool:
     return not tensors or tensors[0].is_floating_point() or tensors[0].is_complex()
 
 
-def _shapes(node: fx.Node) -> list[tuple[int, ...] | None]:
-    """Shapes of the tensors that a node returns; None where data decides."""
+def _shapes(ctx: GraphContext, node: fx.Node) -> list[tuple[int, ...] | None]:
+    """Shapes of the tensors that a node returns; None where nothing is known of them."""
     tensors = [v for v in _flat(node.meta.get("val")) if isinstance(v, torch.Tensor)]
-    sized = [all(isinstance(s, int) for s in v.shape) for v in tensors]
-    return [tuple(v.shape) if known else None for v, known in zip(tensors, sized, strict=True)]
+    found = [tuple(ctx.sizes.of(size) for size in v.shape) for v in tensors]
+    return [None if None in shape else tuple(s for s in shape if s is not None) for shape in found]
 
 
 __all__ = ["Inference", "Slot", "infer"]

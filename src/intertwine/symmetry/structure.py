@@ -123,7 +123,9 @@ class Structure:
         found: dict[int, Linear] = {}
         for members in self.linear_orbits():
             orbit = int(self.classes.orbit[members[0]])
-            linear = self._linear_axis(orbit, self.fibres(members), self._turns_only(members))
+            fibres = self.fibres(members)
+            linear = None if self._turns_only(members) else self._linear_axis(orbit, fibres, orthogonal=False)
+            linear = linear or self._linear_axis(orbit, fibres, orthogonal=True)
             if linear is not None:
                 found[orbit] = linear
         return found
@@ -197,6 +199,8 @@ class Structure:
         return self.place_hash(np.arange(self.classes.count))
 
     def _linear_axis(self, orbit: int, fibres: Ids, orthogonal: bool) -> Linear | None:
+        """The axis, if matrices may act on it: any, where they take the place of scales of every channel;
+        orthogonal, where no scale is free."""
         found = self.places(fibres)
         if not found:
             return None
@@ -204,10 +208,15 @@ class Structure:
         for key, (where, fibre) in found.items():
             scales = self.slots[key].scale.reshape(-1)[where]
             exponent = np.ones(len(where), np.int64) if orthogonal else self.exponents(scales, fibres[fibre])
-            if not exponent.all():
+            if not exponent.all() or (orthogonal and self._any_free(scales)):
                 return None
             places[key] = (where, fibre, exponent)
         return Linear(orbit, orthogonal, fibres, places)
+
+    def _any_free(self, scales: Ids) -> bool:
+        """Whether something may be rescaled by other numbers than 1 and -1."""
+        kinds, local = self.scalings.kind_of[scales], self.scalings.local_of[scales]
+        return any(self.scalings.kinds[k].real[local[kinds == k]].any() for k in np.unique(kinds))
 
     def places(self, fibres: Ids) -> dict[tuple[str, int], tuple[Ids, Ids]] | None:
         """Slot -> (rows, n) positions of the channels of a block, and which block; None where one is
