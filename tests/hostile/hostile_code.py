@@ -62,6 +62,14 @@ def moving(): return Moving(), x
 class Stored(Base):
     def state_dict(self, *args, **kwargs): raise KeyError("state")
 def stored(): return Stored(), x
+class Stateless(Base):
+    def state_dict(self, *args, **kwargs): return None
+def stateless(): return Stateless(), x
+class Silent(Base):
+    def train(self, mode=True): super().train(mode)
+    def eval(self): super().eval()
+    def to(self, *args, **kwargs): super().to(*args, **kwargs)
+def silent(): return Silent(), x
 class Unstored(Base):
     def state_dict(self, *args, **kwargs): return {}
 def unstored(): return Unstored(), x

@@ -31,6 +31,8 @@ from intertwine.terminal.failures import OUR_BUG
 from intertwine.text import shown
 from intertwine.training import load_splits, parse_recipe, train
 from intertwine.training.models import build_model
+from intertwine.training.recipe import Optimizer
+from intertwine.training.schedule import make_optimizer
 from intertwine.zoo import resolve
 
 RANGES = [numbers.positive, numbers.nonnegative, numbers.fraction, numbers.share, numbers.below_one]
@@ -239,6 +241,15 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     data = torch.randn(20, 4), torch.arange(20) % 9
     with pytest.raises(DataError, match="labels go up to 8"):
         intertwine.rotate(net, data, data, at="1", epochs=0)
+    below = torch.randn(20, 4), torch.arange(20) % 3 - 1
+    with pytest.raises(DataError, match="a label is -1"):
+        intertwine.rotate(net, below, below, at="1", epochs=0)
+    with pytest.raises(ModelError, match="on the device meta"):
+        intertwine.dimension(torch.nn.Linear(4, 3, device="meta"), torch.zeros(1, 4))
+    net.weight = torch.nn.Parameter(torch.ones(2))  # a copy of a TorchScript module has none but such weights
+    net._parameters["weight"] = net.weight * 2
+    with pytest.raises(ModelError, match="computed from others"):
+        make_optimizer(net, Optimizer())
     file = tmp_path / "net.py"
     file.write_text(
         "import torch\nclass M(torch.nn.Linear):\n    def eval(self):\n        raise KeyError('x')\n"

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intertwine.graph.copying import state_of
 from intertwine.graph.export import named_tensors
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, Enum)
@@ -66,8 +67,8 @@ class _Pair:
         left, right = (named_tensors(m) for m in self.sides)
         if list(left) != list(right) or _ties(left) != _ties(right):
             return False
-        saved = set(self.sides[0].state_dict(keep_vars=True))
-        if saved != set(self.sides[1].state_dict(keep_vars=True)):
+        saved = set(state_of(self.sides[0], keep_vars=True))
+        if saved != set(state_of(self.sides[1], keep_vars=True)):
             return False
         for name, x in left.items():
             y = right[name]

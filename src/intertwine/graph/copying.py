@@ -44,3 +44,23 @@ def computed(model: nn.Module) -> dict[int, Any]:
     """
     kept = (value for module in model.modules() for value in vars(module).values())
     return {id(x): x.detach().clone() for x in kept if isinstance(x, torch.Tensor) and not x.is_leaf}
+
+
+def assert_itself(returned: object, model: nn.Module) -> None:
+    """Raise `ModelError` where a model's own train() or eval() returns something else to go on with."""
+    if returned is not model:
+        raise ModelError(
+            f"train() or eval() of {type(model).__name__} does not return the module",
+            do="end it with return self",
+        )
+
+
+def state_of(model: nn.Module, *, keep_vars: bool = False) -> dict[str, Any]:
+    """`model.state_dict()`, which a model may have made anything."""
+    state = model.state_dict(keep_vars=keep_vars)
+    if not isinstance(state, dict):
+        raise ModelError(
+            f"state_dict() of {type(model).__name__} returns a {type(state).__name__}",
+            do="let it return a dict",
+        )
+    return state

@@ -26,7 +26,7 @@ from intertwine.errors import ExportFailed, ModelError, Unsupported
 from intertwine.foreign import is_signal, kept_process, user_code
 from intertwine.graph import functional
 from intertwine.graph.bodies import write_out
-from intertwine.graph.copying import copy_model
+from intertwine.graph.copying import assert_itself, copy_model, state_of
 from intertwine.graph.example import Example, describe
 from intertwine.text import first_line, quoted
 
@@ -151,7 +151,7 @@ def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
 
 def stored_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """What a file of the model's weights holds: its state_dict(), which must be tensors alone."""
-    state = model.state_dict()
+    state = state_of(model)
     other = [name for name, value in state.items() if not isinstance(value, torch.Tensor)]
     if other:
         raise ModelError(
@@ -239,7 +239,8 @@ def eval_copy(model: nn.Module, share: bool = False) -> nn.Module:
         copied = copy_model(model, {id(tensor): tensor for tensor in own})
     with user_code(f"train() and eval() of {type(model).__name__}"):
         # Through train mode: modules that keep what they computed in eval mode forget it there.
-        copied.train().eval()
+        for each in (copied.train(), copied.eval()):
+            assert_itself(each, copied)
     for module in copied.modules():
         config = getattr(module, "config", None)
         if config is not None and getattr(config, "use_cache", None) is True:
@@ -269,7 +270,9 @@ def check_model(model: nn.Module) -> None:
         parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
         buffers = [name for name, _ in model.named_buffers(remove_duplicate=False)]
         modules = [name for name, _ in model.named_modules(remove_duplicate=False)]
-        state = model.state_dict(keep_vars=True)
+        state = state_of(model, keep_vars=True)
+    except ModelError:
+        raise
     except RecursionError as error:
         raise ModelError(
             f"{type(model).__name__} contains itself",

@@ -350,7 +350,10 @@ def make_surgeon(model: nn.Module, inputs: Any, name: str) -> Surgeon:
 
 def check_labels(given: Sequence[Labelled], sides: Mapping[str, Surgeon]) -> None:
     """DataError where a network does not score every class that the labels name."""
+    least = min(int(labels.min()) for _, labels in given)
     most = max(int(labels.max()) for _, labels in given)
+    if least < 0:
+        raise DataError(f"a label is {least}", do="number the classes from 0")
     for name, side in sides.items():
         shape = side.output_shape
         if len(shape) != 1 or shape[0] <= most:

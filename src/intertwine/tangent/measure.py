@@ -24,7 +24,7 @@ from intertwine.data.batches import Batches, arguments, count_rows
 from intertwine.data.evaluation import call, like_inputs
 from intertwine.errors import DataError, InputError, ModelError
 from intertwine.graph.example import Example
-from intertwine.graph.export import eval_copy
+from intertwine.graph.export import check_values, eval_copy
 from intertwine.ir.ledger import Ids
 from intertwine.progress import Progress, placed
 from intertwine.symmetry import Axis, Symmetry, Translation, trace
@@ -165,6 +165,7 @@ def dimension(
     >>> found.parameters, found.orbit, found.rank, found.verdict
     (50, 8, 42, 'complete')
     """
+    check_values(model)
     example = Example.of(inputs, kwargs)
     if any(tensor.device.type != "cpu" for tensor in (*model.parameters(), *model.buffers())):
         model, symmetry = eval_copy(model).to("cpu"), None  # decompositions in float64 are LAPACK's

@@ -70,8 +70,8 @@ def load_model(args: argparse.Namespace, *, weights: str | None = None) -> Sourc
     example = tuple(_to(value, device) for value in source.example)
     kwargs = {name: _to(value, device) for name, value in source.kwargs.items()}
     with user_code(f"{args.model}: to({args.device})"):
-        model = source.model.to(device)
-    return replace(source, model=model, example=example, kwargs=kwargs)
+        source.model.to(device)
+    return replace(source, example=example, kwargs=kwargs)
 
 
 def framed(source: Source) -> Source:

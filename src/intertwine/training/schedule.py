@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from intertwine.errors import ModelError
 from intertwine.training.muon import Muon
 from intertwine.training.recipe import Optimizer, Recipe, Resolution, Schedule
 
@@ -49,6 +50,10 @@ def scale_at(steps: Sequence[Resolution], share: float) -> float:
 def make_optimizer(model: nn.Module, recipe: Optimizer) -> torch.optim.Optimizer:
     """The recipe's optimizer over the parameters of the model that want a gradient."""
     wanted = [p for p in model.parameters() if p.requires_grad]
+    if not all(p.is_leaf for p in wanted):  # as those of a copy of a TorchScript module
+        raise ModelError(
+            "the model has weights that are computed from others", do="give the module that it was made from"
+        )
     convolutions = [m for m in model.modules() if recipe.turn and isinstance(m, _CONVOLUTIONS)]
     kernels = {m.weight for m in convolutions if m.weight.any()}  # on a sphere of radius 0 nothing moves
     turned, moved = [p for p in wanted if p in kernels], [p for p in wanted if p not in kernels]

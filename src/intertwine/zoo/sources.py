@@ -20,6 +20,7 @@ from torch.nn.parameter import is_lazy
 from intertwine.data.preparation import Preparation
 from intertwine.errors import InputError, ModelError
 from intertwine.foreign import user_code
+from intertwine.graph.copying import assert_itself
 from intertwine.numbers import count
 from intertwine.reading import check_memory
 from intertwine.text import quoted
@@ -216,7 +217,7 @@ def resolve(
         )
     _check_weights(source, shapes_only)
     with user_code(f"{spec}: eval()"):
-        source.model.eval()
+        assert_itself(source.model.eval(), source.model)
     return source
 
 
