@@ -18,6 +18,7 @@ from intertwine.merging import MergePlan, apply_merge, fold, merge, plan_merge
 from intertwine.merging import folding as folding_module
 from intertwine.merging.calibration import random_inputs
 from intertwine.merging.folding import PlainNorm, find_folding
+from intertwine.merging.torch_modules import as_rms_norm
 from intertwine.symmetry import Symmetry
 
 
@@ -282,6 +283,35 @@ def test_norms_and_products_of_other_forms_fold(family: str, dtype: torch.dtype)
     assert folding.norms and all(isinstance(folded.get_submodule(path), PlainNorm) for path in folding.norms)
     whole, again = (m(*source.example, **source.kwargs)["logits"].double() for m in (model, folded))
     assert float((again - whole).abs().max() / whole.abs().max()) < 16 * torch.finfo(dtype).eps
+
+
+class OwnNorm(nn.Module):
+    """Norms as people write them."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.weight = kind, nn.Parameter(torch.rand(6) - 0.3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        square = x.square().mean(-1, keepdim=True)
+        size = {
+            "eps inside": (square + 1e-5).sqrt(),
+            "no eps": square.sqrt(),
+            "eps outside": square.sqrt() + 1e-5,
+            "at least eps": square.sqrt().clamp_min(1e-3),
+            "l1": x.abs().mean(-1, keepdim=True) + 1e-5,
+        }[self.kind]
+        return self.weight * x / size
+
+
+@pytest.mark.parametrize(
+    ("kind", "eps"),
+    [("eps inside", 1e-5), ("no eps", 0.0), ("eps outside", None), ("at least eps", None), ("l1", None)],
+)
+def test_the_eps_of_a_norm_is_read_off_what_it_computes(kind: str, eps: float | None) -> None:
+    torch.manual_seed(0)
+    found = as_rms_norm(OwnNorm(kind))
+    assert (None if found is None else found[0].eps) == eps
 
 
 @pytest.mark.parametrize(("off", "refused"), [(0.0, False), (1e-8, True)])

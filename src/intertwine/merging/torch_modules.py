@@ -2,8 +2,8 @@
 
     norm(x) = (c + w) x / rms(x),      embedding(i) = c E_i
 
-Both are read off what the module gives in float64, never off its class. The gain of Llama's norms is w, of
-Gemma's 1 + w.
+All is read off what the module gives in float64, the eps too, never off its class. The gain of Llama's norms
+is w, of Gemma's 1 + w.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from intertwine.graph.eager import run_module
 from intertwine.graph.example import Example
 
+LARGE = 1e8  # times an eps, and one over it, are nothing beside the other summand
+
 
 @torch.no_grad()
 def as_rms_norm(module: Any) -> tuple[nn.RMSNorm, float] | None:
@@ -26,29 +28,44 @@ def as_rms_norm(module: Any) -> tuple[nn.RMSNorm, float] | None:
     >>> class Gained(nn.Module):
     ...     def __init__(self):
     ...         super().__init__()
-    ...         self.eps, self.weight = 1e-6, nn.Parameter(torch.zeros(4))
+    ...         self.weight = nn.Parameter(torch.zeros(4))
     ...     def forward(self, x):
-    ...         return nn.functional.rms_norm(x, (4,), 1 + self.weight, self.eps)
+    ...         return (1 + self.weight) * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
     >>> as_rms_norm(Gained())
     (RMSNorm((4,), eps=1e-06, elementwise_affine=True), 1.0)
     """
     weight = getattr(module, "weight", None)
-    eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if isinstance(module, (nn.LayerNorm, nn.RMSNorm)) or not isinstance(weight, Tensor) or weight.dim() != 1:
         return None
-    if not isinstance(eps, float) or [name for name, _ in module.named_parameters()] != ["weight"]:
+    if [name for name, _ in module.named_parameters()] != ["weight"]:
         return None
-    x = torch.randn(3, 2, len(weight), generator=torch.Generator().manual_seed(0)).to(weight)
+    x = torch.randn(3, 2, len(weight), generator=torch.Generator().manual_seed(0)).to(weight).double()
     with suppress(Exception):  # whatever a forward raises on what it does not take
-        bare = nn.functional.rms_norm(x.double(), x.shape[-1:], None, eps)
-        (out,) = run_module(copy.deepcopy(module).double(), Example.of(x)).outputs
-        gain = (out * bare).sum((0, 1)) / (bare * bare).sum((0, 1))
+        own = copy.deepcopy(module).double()
+
+        def given(x: Tensor) -> Tensor:
+            return run_module(own, Example.of(x)).outputs[0]
+
+        bare, large = nn.functional.rms_norm(x, x.shape[-1:], None, 0.0), given(LARGE * x)
+        gain = (large * bare).sum((0, 1)) / (bare * bare).sum((0, 1))
         constant = float((gain - weight).median().round())
+        gain = weight.double() + constant
+        eps = _eps(gain, x / LARGE, given(x / LARGE))
+        size = max(eps, 1e-12) ** 0.5  # of inputs that it matters for
+        for y, close in ((x, 1e-10), (size * x, 1e-8)):
+            wanted = nn.functional.rms_norm(y, y.shape[-1:], gain, eps)
+            if not torch.allclose(given(y), wanted, close, 1e-12):
+                return None
         norm = nn.RMSNorm(len(weight), eps).to(weight).requires_grad_(weight.requires_grad)
         norm.weight.copy_(weight + constant)
-        if out.shape == x.shape and torch.allclose(out, bare * (weight.double() + constant), 1e-10, 1e-12):
-            return norm, constant
+        return norm, constant
     return None
+
+
+def _eps(gain: Tensor, x: Tensor, out: Tensor) -> float:
+    """The eps of gain x / sqrt(mean x^2 + eps), from inputs that are small against it."""
+    found = ((x * gain).square().sum(-1) / out.square().sum(-1) - x.square().mean(-1)).median()
+    return float(f"{max(float(found), 0.0):.9g}")
 
 
 @torch.no_grad()
