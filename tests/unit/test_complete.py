@@ -415,6 +415,11 @@ CASES = {
     "rows set to zero by a mask": Case(
         net(zeroed, first=layer(5, 4), last=layer(4, 2)), TOKENS, {"first": "positive monomial"},
     ),
+    "rows that two equal masks pick": Case(
+        net(lambda m, x: m.last(m.first(x).relu()[x.sum(-1) > 0]) + m.other(x)[x.sum(-1) > 0],
+            first=layer(5, 4), other=layer(5, 2), last=layer(4, 2)),
+        TOKENS, {"first": "positive monomial"},
+    ),
     "experts that run on their own rows": Case(
         net(by_expert, router=layer(5, 2), up0=layer(5, 4), up1=layer(5, 4), down0=layer(4, 2),
             down1=layer(4, 2)),
