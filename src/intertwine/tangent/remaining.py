@@ -168,8 +168,8 @@ class Remaining:
 
 
 def _only_added(value: fx.Node, moving: Set[fx.Node]) -> bool:
-    """Whether a value is added to what the inputs decide (moving), also in a sum with others like it: no matrix
-    is made of it."""
+    """Whether a value is added to what the inputs decide (moving), also in a sum with others like it: no
+    matrix is made of it."""
     if not value.users:
         return False
     for user in value.users:
