@@ -408,6 +408,11 @@ CASES = {
             mix=(2, 6, 6), v=(2, 5, 3), o=(2, 3, 4)),
         TOKENS, {"v.2": "general linear in each of 2 blocks"},
     ),
+    "stacks that meet themselves": Case(
+        net(lambda m, x: torch.einsum("bhe,che->bc", *[torch.einsum("bd,hde->bhe", x, m.u)] * 2),
+            u=(3, 5, 4)),
+        ROWS, {"u": "permutation", "u.2": "orthogonal in each of 3 blocks"},
+    ),
     "rows picked by a mask": Case(
         net(lambda m, x: m.last(m.first(x).relu()[x.sum(-1) > 0]), first=layer(5, 4), last=layer(4, 2)),
         TOKENS, {"first": "positive monomial"},

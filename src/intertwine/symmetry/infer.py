@@ -74,6 +74,9 @@ def _freeze_unread(result: Inference) -> None:
         *(child for k, (child, _) in enumerate(ledger.projections) if k not in ledger.given),
     ):
         touched[ids] = True
+    for k in ledger.given:  # who reads a channel of a slice reads the slice
+        child, slices = ledger.projections[k]
+        touched[slices[touched[child]]] = True
     ledger.at("the whole graph")
     for slot in result.slots.values():
         unread = slot.ids.reshape(-1)[~touched[slot.ids.reshape(-1)]]
