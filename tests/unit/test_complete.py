@@ -408,12 +408,22 @@ CASES = {
             mix=(2, 6, 6), v=(2, 5, 3), o=(2, 3, 4)),
         TOKENS, {"v.2": "general linear in each of 2 blocks"},
     ),
+    "stacks that meet themselves": Case(
+        net(lambda m, x: torch.einsum("bhe,che->bc", *[torch.einsum("bd,hde->bhe", x, m.u)] * 2),
+            u=(3, 5, 4)),
+        ROWS, {"u": "permutation", "u.2": "orthogonal in each of 3 blocks"},
+    ),
     "rows picked by a mask": Case(
         net(lambda m, x: m.last(m.first(x).relu()[x.sum(-1) > 0]), first=layer(5, 4), last=layer(4, 2)),
         TOKENS, {"first": "positive monomial"},
     ),
     "rows set to zero by a mask": Case(
         net(zeroed, first=layer(5, 4), last=layer(4, 2)), TOKENS, {"first": "positive monomial"},
+    ),
+    "rows that two equal masks pick": Case(
+        net(lambda m, x: m.last(m.first(x).relu()[x.sum(-1) > 0]) + m.other(x)[x.sum(-1) > 0],
+            first=layer(5, 4), other=layer(5, 2), last=layer(4, 2)),
+        TOKENS, {"first": "positive monomial"},
     ),
     "experts that run on their own rows": Case(
         net(by_expert, router=layer(5, 2), up0=layer(5, 4), up1=layer(5, 4), down0=layer(4, 2),

@@ -49,6 +49,39 @@ def test_a_tanh_net_has_no_continuous_symmetry() -> None:
     assert found.verdict == "complete" and found.gap > 1e3
 
 
+class BesideTheIdentity(nn.Module):
+    """What is added to the identity is a matrix, and no constant that may move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.middle = nn.Parameter(torch.randn(3, 3))
+        self.double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.last(self.first(x) @ (self.middle + torch.eye(3, dtype=x.dtype)))
+        return out
+
+
+def test_a_matrix_beside_the_identity_is_no_constant() -> None:
+    found = dimension(BesideTheIdentity(), X)
+    assert (found.orbit, found.rank) == (9, 12)
+    assert counts(found) == {"translation": 3, "product": 9}
+
+
+def test_scalar_products_of_one_layer_with_itself_are_turned() -> None:
+    torch.manual_seed(0)
+
+    class Products(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            h = super().forward(x)
+            return h @ h.mT
+
+    found = dimension(Products(3, 3).double(), X)
+    assert (found.parameters, found.orbit, found.rank, found.verdict) == (12, 3, 9, "complete")
+
+
 def test_a_decomposition_that_does_not_converge_is_tried_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise np.linalg.LinAlgError("SVD did not converge")

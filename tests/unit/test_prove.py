@@ -237,7 +237,7 @@ def test_random_ops_hold_draw_by_draw(draw: Callable[[Tensor], Tensor], group: s
 # -- nothing crashes, nothing misleads -----------------------------------------------------------------------
 
 
-def test_what_a_mask_selects_freezes_what_it_touches() -> None:
+def test_entries_that_a_mask_selects_stay_and_so_does_the_mask() -> None:
     model = Net(
         lambda s, x: (lambda h, k: s.o(F.relu(k)).sum() + h[h > 0].sum())(s.l(x), s.m(x)),
         l=nn.Linear(5, 6),
@@ -245,7 +245,7 @@ def test_what_a_mask_selects_freezes_what_it_touches() -> None:
         o=nn.Linear(6, 2),
     )
     symmetry = trace(model, torch.randn(4, 5))
-    assert "its size depends on data" in symmetry.axis("l").frozen_because
+    assert "a mask made of it picks entries" in symmetry.axis("l").frozen_because
     assert symmetry.axis("m").group.name == "positive monomial"
 
 

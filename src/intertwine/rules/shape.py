@@ -263,10 +263,11 @@ def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     places = [d for d, i in enumerate(indices) if i is not None]
     if len(places) == 1 and (order := _listed(ctx, x.shape[places[0]])) is not None:
         return ctx.take(x, places[0], order)
+    masks = any(ctx.masks(1))
     for i in indices:
         if i is not None:
-            ctx.fix(i, "used as an index")
-    if any(ctx.masks(1)):
+            ctx.fix(i, "a mask made of it picks entries" if masks else "used as an index")
+    if masks:
         return _masked(ctx, x, indices, places)
     x = ctx.pointed(x, places, "looked up by index", places == [0])
     kept = [d for d in range(len(x.dims)) if d not in places]

@@ -170,7 +170,7 @@ class GraphContext(Context):
     def masks(self, argument: int) -> list[bool]:
         """See `Context.masks`."""
         given: Any = self._node.args[argument]
-        return [n is not None and n.meta["val"].dtype == torch.bool for n in given]
+        return [n is not None and n.meta["val"].dtype in (torch.bool, torch.uint8) for n in given]
 
     def take(self, value: Value, dim: int, index: Ids) -> Value:
         """Known slices of one dimension, which are remembered: see `_freeze_moved`."""

@@ -74,6 +74,9 @@ def _freeze_unread(result: Inference) -> None:
         *(child for k, (child, _) in enumerate(ledger.projections) if k not in ledger.given),
     ):
         touched[ids] = True
+    for k in ledger.given:  # who reads a channel of a slice reads the slice
+        child, slices = ledger.projections[k]
+        touched[slices[touched[child]]] = True
     ledger.at("the whole graph")
     for slot in result.slots.values():
         unread = slot.ids.reshape(-1)[~touched[slot.ids.reshape(-1)]]
@@ -220,7 +223,12 @@ def _applied(ctx: GraphContext, node: fx.Node, given: Mapping[fx.Node, Any]) -> 
         factors = found.factors(*args, **kwargs) if found.factors and node.users else None
         if factors and all(isinstance(f, Value) for f in factors) and _contracted(node, *factors):
             return Product(*factors)
-        made = found.apply(ctx, *args, **kwargs)
+        try:
+            made = found.apply(ctx, *args, **kwargs)
+        except Exception:  # of two sizes that data decide, which are one and look like two
+            if not any(map(depends_on_data, (node, *node.all_input_nodes))):
+                raise
+            return _stop(ctx, node, f"its size depends on data at {where(node)}", leaves, shapes)
         if found.carries or found.picks:
             ctx.part(made, args[0])
         return _used_parts(ctx, node, made, before)

@@ -5,12 +5,13 @@ What is found is counted modulo the orbit and all that was found before, so that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy import linalg
+from torch import fx
 
 from intertwine.ir.ledger import Ids
 from intertwine.rules import facts
@@ -123,14 +124,15 @@ class Remaining:
     def constants(self) -> list[str]:
         """Weights that are only ever added: biases, shifts, means, tables of positions and of words."""
         traced = self.symmetry.traced
-        found = set(self._role(*ADDED))
+        found, moving = set(self._role(*ADDED)), set[fx.Node]()
         for node in traced.graph.nodes:
-            if node.op == "placeholder" and (name := traced.weights.get(node.name)) is not None:
-                users = list(node.users)
-                while len(users) == 1 and facts(users[0]).carries:
-                    users = list(users[0].users)
-                if users and all(facts(u).adds or facts(u).looks_up for u in users):
-                    found.add(name)
+            given = node.op == "placeholder" and node.name not in {*traced.weights, *traced.constants}
+            if given or not moving.isdisjoint(node.all_input_nodes):
+                moving.add(node)
+        for node in traced.graph.nodes:
+            name = traced.weights.get(node.name) if node.op == "placeholder" else None
+            if name is not None and _only_added(node, moving):
+                found.add(name)
         return [name for name in self.at.values if name in found]
 
     @cached_property
@@ -163,3 +165,15 @@ class Remaining:
         chosen = {m.param for m in axis.members if m.role in roles}
         allowed = self.at.mask([self.at.of(n) for n in chosen if n in self.at.values])
         return [c[allowed[c]] for c in self.at.channels(self.symmetry, axis)]
+
+
+def _only_added(value: fx.Node, moving: Set[fx.Node]) -> bool:
+    """Whether a value is added to what the inputs decide (moving), also in a sum with others like it: no
+    matrix is made of it."""
+    if not value.users:
+        return False
+    for user in value.users:
+        added = facts(user).looks_up or (facts(user).adds and user in moving)
+        if not added and not ((facts(user).carries or facts(user).adds) and _only_added(user, moving)):
+            return False
+    return True
