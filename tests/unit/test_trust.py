@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import intertwine
 import intertwine.cli as verbs
 from intertwine import numbers
+from intertwine.cli import program
 from intertwine.cli.program import INTERRUPTED, main
 from intertwine.errors import DataError, InputError, ModelError, NotFound
 from intertwine.pages.page import Page
@@ -203,6 +204,17 @@ def test_ctrl_c_while_the_verbs_are_imported_takes_a_line(
 
     monkeypatch.delitem(sys.modules, "intertwine.cli.program", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Pressed(), *sys.meta_path])
+    assert verbs.main(["zoo", "list"]) == INTERRUPTED
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_ctrl_c_before_and_after_the_verb_takes_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def press() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program, "guarded_streams", press)
     assert verbs.main(["zoo", "list"]) == INTERRUPTED
     assert capsys.readouterr().err == "interrupted\n"
 

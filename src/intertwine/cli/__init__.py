@@ -24,8 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:  # the verbs are imported here, so that Ctrl-C meanwhile takes a line, too
         from intertwine.cli.program import main as run
+
+        return run(argv)
     except KeyboardInterrupt:
         if sys.stderr is not None:
             sys.stderr.write("interrupted\n")
         return _INTERRUPTED
-    return run(argv)

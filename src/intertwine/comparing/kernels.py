@@ -134,7 +134,7 @@ class _Normalised:
     """Features by channel (C x N x P), centred, over their norms; made tile by tile, so x is never copied."""
 
     def __init__(self, x: Tensor) -> None:
-        self.x = x.reshape(x.shape[0], x.shape[1], -1)
+        self.x = x.unsqueeze(2).flatten(2)  # also of a layer that has no channels left
         rows = self.x.shape[0] * self.x.shape[2]
         self.mean = sum(band.sum(2).sum(0, dtype=torch.float64) for band in self.x.split(256)) / rows
         origin = self.mean.to(x.dtype)[:, None]
