@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any
+
+from intertwine.results import Result, Table
 
 _CORE = "core"
 _GIVES = {
@@ -45,7 +48,7 @@ class Dependency:
 
 
 @dataclass(frozen=True)
-class Checkup:
+class Checkup(Result):
     """What `doctor` found."""
 
     version: str
@@ -76,6 +79,18 @@ class Checkup:
         """Plain data."""
         rows = [{**asdict(each), "fine": each.fine} for each in self.dependencies]
         return {**asdict(self), "dependencies": rows, "healthy": self.healthy}
+
+    def tables(self) -> Sequence[Table]:
+        """A row an extra."""
+        return [Table("extras", ["extra", "gives", "here", "how to get it"], self.extras())]
+
+    def remarks(self) -> Sequence[str]:
+        """Versions and devices."""
+        devices = ", ".join(self.devices) or "none"
+        return [
+            f"intertwine {self.version}, Python {self.python}, torch {self.torch or 'missing'}",
+            f"{self.system}, {self.processors} processors, devices: {devices}",
+        ]
 
     def __repr__(self) -> str:
         missing = [extra for extra, _, state, _ in self.extras() if state != "yes"]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,7 @@ from intertwine.cells import format_cell
 from intertwine.checks import checked
 from intertwine.errors import InputError, MissingExtra
 from intertwine.files import write_bytes
-from intertwine.plain import to_json
+from intertwine.plain import to_json, to_plain
 
 if TYPE_CHECKING:
     import pandas
@@ -51,9 +52,11 @@ class Result:
         super().__init_subclass__(**options)
         for name in {"page", "save"} & vars(cls).keys():  # of every result, its own form of them included
             setattr(cls, name, checked(vars(cls)[name]))
+        if "to_dict" in vars(cls):
+            setattr(cls, "to_dict", _plainly(vars(cls)["to_dict"]))  # noqa: B010 (mypy knows methods)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as `--json` prints it."""
+        """Plain data, as `--json` prints it: what json.dumps takes, and None for what is no number."""
         raise NotImplementedError
 
     def tables(self) -> Sequence[Table]:
@@ -94,13 +97,24 @@ class Result:
         raise InputError(f"cannot save as {kind or 'a file without an ending'}", do="use .html or .json")
 
     def __repr__(self) -> str:
-        parts = [f"{key}={_short(value)}" for key, value in self.to_dict().items() if _is_short(value)]
+        told = self.to_dict()
+        parts = [f"{key}={_short(value)}" for key, value in told.items() if _is_short(value)]
+        parts = parts or [f"{key}: {len(value)}" for key, value in told.items() if value]
         text = f"{type(self).__name__}({', '.join(parts)})"
         return text if len(text) <= _LONGEST else text[: _LONGEST - 4] + "...)"
 
     def _repr_html_(self) -> str:
         lines = [f"<p>{html.escape(line)}</p>" for line in self.remarks()]
         return "".join([*map(_table_html, self.tables()), *lines])
+
+
+def _plainly(to_dict: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+    @wraps(to_dict)
+    def plain(self: Any) -> dict[str, Any]:
+        told: dict[str, Any] = to_plain(to_dict(self))
+        return told
+
+    return plain
 
 
 def _is_short(value: Any) -> bool:

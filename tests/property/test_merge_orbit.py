@@ -47,6 +47,34 @@ def test_random_nets(net: Net, seed: int) -> None:
     check(net.model, net.inputs, trace(net.model, net.inputs), seed)
 
 
+class Experts(nn.Module):
+    """A soft mixture whose experts lie in one tensor: the channels of each may have an order of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.router, self.leave = nn.Linear(5, 6), nn.Linear(6, 3), nn.Linear(6, 2)
+        self.up, self.down = nn.Parameter(torch.randn(3, 6, 9)), nn.Parameter(torch.randn(3, 9, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x)
+        hidden = torch.einsum("nd,edh->neh", x, self.up).relu()
+        each = torch.einsum("neh,ehd->ned", hidden, self.down)
+        out: Tensor = self.leave(x + (self.router(x).softmax(-1)[..., None] * each).sum(1))
+        return out
+
+
+def test_experts_in_one_tensor_keep_one_order() -> None:
+    """A channel goes from all of them at once: the merge works on the part of the group that says so.
+
+    Matrices and two families of scales meet in one weight, where the point of least norm is hard to reach.
+    """
+    torch.manual_seed(0)
+    model, x = Experts().double().eval(), torch.randn(4, 5, dtype=torch.float64)
+    symmetry = trace(model, x)
+    assert symmetry.alike is not symmetry
+    assert all(check(model, x, symmetry.alike, seed) for seed in range(3))
+
+
 def test_paper_distances_do_see_it() -> None:
     """The control: the source's distance is not invariant, and another function comes out."""
     model, x = built("mlp", generic=True)

@@ -22,10 +22,10 @@ ALGORITHMS = {"merging", "aligning", "stitching", "comparing", "exploring", "ins
 LEVELS = [
     {"text"},
     {"errors"},
-    {"files", "numbers", "reading", "interrupts", "vision_shim", "cells", "plain", "progress", "checkup"},
+    {"files", "numbers", "reading", "interrupts", "vision_shim", "cells", "plain", "progress"},
     {"untrusted", "checks", "foreign"},
     {"results"},
-    {"data"},
+    {"data", "checkup"},
     {"ir"},
     {"activations", "graph"},
     {"rules"},

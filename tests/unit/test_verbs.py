@@ -78,6 +78,9 @@ def test_a_verb_is_a_function_with_its_options(verb: str) -> None:
 
 
 RESULTS = {
+    "attribute": lambda: intertwine.attribute(net(), labelled(), axis="0", beta=0.9, inputs=2),
+    "dimension": lambda: intertwine.dimension(net(), torch.zeros(1, 4)),
+    "doctor": intertwine.doctor,
     "align": lambda: intertwine.align(net(), net(1), intertwine.trace(net(), torch.zeros(1, 4)), restarts=0),
     "combine": lambda: intertwine.combine([net(), net(1)], labelled(), train_limit=40),
     "compare": lambda: intertwine.compare(net(), net(1), labelled(), "cka"),
@@ -97,11 +100,12 @@ RESULTS = {
 def test_results_are_alike(verb: str, tmp_path: Path) -> None:
     result: Any = RESULTS[verb]()
     assert isinstance(result, Result)
-    assert len(repr(result)) <= 100 and "\n" not in repr(result)
+    assert len(repr(result)) <= 100 and "\n" not in repr(result) and "()" not in repr(result)
+    json.dumps(result.to_dict(), allow_nan=False)
     assert "<table>" in result._repr_html_()
     assert json.loads(result.save(tmp_path / "numbers.json").read_text()).keys() == result.to_dict().keys()
     assert "<html" in result.save(tmp_path / "page.html").read_text()
-    if verb not in ("merge", "explore"):  # these write a folder
+    if verb not in ("attribute", "merge", "explore"):  # these write a folder
         with pytest.raises(InputError, match="cannot save as"):
             result.save(tmp_path / "numbers.txt")
     frame = result.tables()[0]

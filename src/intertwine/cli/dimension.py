@@ -35,17 +35,8 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure and print; 1 where a direction has no explanation."""
     from intertwine import dimension
-    from intertwine.pages.dimension_page import (
-        COLUMNS,
-        PART_COLUMNS,
-        direction_rows,
-        number_rows,
-        part_rows,
-        verdict_text,
-    )
     from intertwine.terminal.loading import load_dataset, load_model
-    from intertwine.terminal.output import log, print_json, print_table
-    from intertwine.terminal.showing import bar
+    from intertwine.terminal.showing import bar, write_and_show
 
     source = load_model(args)
     data = load_dataset(args) if args.data is not None else None
@@ -54,17 +45,6 @@ def run(args: argparse.Namespace) -> int:
             source.model, source.example, source.kwargs, data=data, limit=args.limit, at=args.at,
             dense=args.dense, sample=args.sample, looks=args.looks, seed=args.seed, progress=progress,
         )  # fmt: skip
-    if args.out:
-        weights = Path(args.weights or "random").name
-        facts = {"model": source.name, "weights": weights, "inputs": args.data or "random"}
-        log().print(f"wrote {found.page(facts=facts).write(args.out)}", markup=False)
-    if args.json:
-        print_json({"model": source.name, **found.to_dict()})
-        return int(found.verdict == "open")
-    print_table(f"{source.name}: {found.verdict}", ["what", "value"], number_rows(found), right=("value",))
-    if found.parts:
-        print_table("axis by axis, all else held", PART_COLUMNS, part_rows(found))
-    if found.directions:
-        print_table("directions that change nothing and are not in the group", COLUMNS, direction_rows(found))
-    log().print(verdict_text(found), markup=False)
+    weights = Path(args.weights or "random").name
+    write_and_show(args, found, {"model": source.name, "weights": weights, "inputs": args.data or "random"})
     return int(found.verdict == "open")

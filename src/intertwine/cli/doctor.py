@@ -18,13 +18,8 @@ def add_parser(subparsers: Subparsers[Any]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look and print."""
     from intertwine import doctor
-    from intertwine.terminal.output import print_json, print_table, say
+    from intertwine.terminal.showing import show
 
     found = doctor()
-    if args.json:
-        print_json(found.to_dict())
-        return int(not found.healthy)
-    say(f"intertwine {found.version}, Python {found.python}, torch {found.torch or 'missing'}")
-    say(f"{found.system}, {found.processors} processors, devices: {', '.join(found.devices) or 'none'}")
-    print_table("extras", ["extra", "gives", "here", "how to get it"], found.extras())
+    show(args, found)
     return int(not found.healthy)

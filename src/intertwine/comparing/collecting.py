@@ -143,11 +143,12 @@ class Runner:
     def held(self, inputs: Any, only: Iterable[str] | None = None, *, pooled: bool = False) -> int:
         """The bytes that the values of one input take."""
         graph = self._graph(inputs)
-        made: dict[str, Any] = {n.name: n.meta.get("val") for n in graph.symmetry.traced.graph.nodes}
-        values = {v.node: v for v in self._chosen(inputs, only)}.values()
-        kept = [math.prod(v.layout.pixels) if pooled else 1 for v in values]  # of so many numbers one
-        sizes = [made[v.node].numel() * made[v.node].element_size() for v in values]
-        return sum(s // max(k, 1) for s, k in zip(sizes, kept, strict=True)) // max(graph.recorder.batch, 1)
+        made = {n.name: n.meta.get("val") for n in graph.symmetry.traced.graph.nodes}
+        total = 0
+        for node, value in {v.node: v for v in self._chosen(inputs, only)}.items():
+            size: int = made[node].numel() * made[node].element_size()
+            total += size // max(math.prod(value.layout.pixels), 1) if pooled else size
+        return total // max(graph.recorder.batch, 1)
 
     def at_most(self, rows: int) -> None:
         """No more inputs than these come at once from now on: graphs for more are made anew."""

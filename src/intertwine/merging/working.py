@@ -102,8 +102,8 @@ class Working:
                     tensor *= factor.reshape([-1 if d == place.dim else 1 for d in range(tensor.dim())])
 
     def _remove(self, own: Place, gone: np.ndarray) -> None:
-        """A new tensor without these positions of a place, and what else lies there moved up. An
-        axis that crosses the one that loses channels (heads, and what is in each of them) has fewer copies."""
+        """A new tensor without these positions of a place, and what else lies there moved up. An axis that
+        crosses the one that loses channels (heads, and what is in each of them) has fewer copies."""
         param, dim = own.param, own.dim
         tensor = self.weights[param]
         kept = np.setdiff1d(np.arange(tensor.shape[dim]), gone)

@@ -49,13 +49,21 @@ class Balance:
         # One row for each entry of every weight, with the exponents of the free scales that act on it.
         self.exponents = csr_array(vstack(rows)) if rows else self.log_scales[:0]
 
-    def __call__(self, state: State, exact: float = 1e-12, turns: int = 60) -> None:
-        """Turns of matrices and scales until neither moves by more than `exact` (it falls by 5 in a turn)."""
+    def __call__(self, state: State, exact: float = 1e-12, turns: int = 300) -> None:
+        """Turns of matrices and scales until neither moves by more than `exact`. It falls by 5 in a turn, or
+        slowly where both act on the same dimensions: then the rest of the way of the scales, nearly a
+        geometric series, is gone at once, and the next turns make up for what it is not."""
+        before: Array | None = None
         for _ in range(turns):
             change = max([self._turn(unit, state, exact) for unit in self.linear], default=0.0)
-            moved = self._rescale(state)
+            step = self._rescale(state)
+            moved = float(np.abs(step).max(initial=0.0))
             if not self.linear or max(change, moved) < exact:
                 break
+            rest = None if before is None else _rest(before, step)
+            if rest is not None:
+                state.rescale(rest, np.ones(len(rest)), self.slots)
+            before = step if rest is None else None
 
     # -- matrices ----------------------------------------------------------------------------------------
 
@@ -98,16 +106,16 @@ class Balance:
         square = weight.square()
         return (square.sum(still) if still else square).reshape(-1).numpy()
 
-    def _rescale(self, state: State) -> float:
-        """Balance all scales; the largest log-scale that it took."""
+    def _rescale(self, state: State) -> Array:
+        """Balance all scales; the log-scales that it took."""
         if not self.exponents.nnz:
-            return 0.0
+            return np.zeros(0)
         squares = np.concatenate([self._squares(name, state.weights[name]) for name in self.places])
         if not self.limit:
             squares[squares < _NOTHING * squares.max()] = 0.0
         found = self.log_scales @ minimise(self.exponents, squares, self._pull(squares))
         state.rescale(found, np.ones(len(found)), self.slots)
-        return float(np.abs(found).max())
+        return np.asarray(found)
 
     def _pull(self, squares: Array) -> Array:
         """The linear term of scales without a least norm; in the limit those of dead channels may vanish."""
@@ -119,6 +127,24 @@ class Balance:
         up, down = (abs(self.exponents).T @ entries + sign * (self.exponents.T @ entries) for sign in (1, -1))
         answer: Array = (up > 0).astype(float) - (down > 0)
         return answer
+
+
+def _rest(before: Array, step: Array) -> Array | None:
+    """The sum of all steps still to come, if each is nearly q times the one before it; None where q is small,
+    or they turn elsewhere, or the sum is no small step itself.
+
+    >>> _rest(np.array([0.02, 0.0]), np.array([0.018, 0.0])).round(6).tolist()
+    [0.162, 0.0]
+    >>> _rest(np.array([0.5, 0.0]), np.array([0.1, 0.0])) is None
+    True
+    """
+    long, both = float(before @ before), float(before @ step)
+    q = both / long if long else 0.0
+    alike = both > 0.9 * np.sqrt(long * float(step @ step))
+    if not (alike and 0.5 < q < 1):
+        return None
+    rest = step * (q / (1 - q))
+    return rest if float(np.abs(rest).max()) < 0.5 else None
 
 
 def _has_two_sides(unit: Unit, params: frozenset[str]) -> bool:

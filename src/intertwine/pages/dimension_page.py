@@ -8,82 +8,7 @@ from typing import Any
 import numpy as np
 
 from intertwine.pages.page import Page
-from intertwine.tangent import KINDS, Dimension, Looked
-
-VERDICTS = {
-    "complete": "No continuous symmetry was missed at these weights: orbit and rank add up to all of theta.",
-    "explained": "Every direction that changes nothing is in the group or has a name below.",
-    "open": "Some directions change nothing, are not in the group, and have no explanation.",
-    "unsure": "The singular values have no clear gap, or more inputs would raise the rank: no verdict.",
-}
-COLUMNS = ["directions", "kind", "where", "because"]
-PART_COLUMNS = [
-    "axis",
-    "channels",
-    "pairs",
-    "missed below",
-    "numbers",
-    "orbit",
-    "rank",
-    "gap",
-    "deficit",
-    "verdict",
-]
-
-
-def verdict_text(result: Dimension) -> str:
-    """The verdict in words; of a part of theta it says no more than that."""
-    if result.scope and result.verdict == "complete":
-        return "Within what was looked at, all other weights held, no continuous symmetry was missed."
-    return VERDICTS[result.verdict]
-
-
-def direction_rows(result: Dimension) -> list[list[Any]]:
-    """A row a place, for the page and the terminal."""
-    return [
-        [
-            d.count,
-            d.kind,
-            d.axis or ", ".join(d.weights[:4]) + (" ..." if len(d.weights) > 4 else ""),
-            KINDS[d.kind],
-        ]
-        for d in result.directions
-    ]
-
-
-def part_rows(result: Dimension) -> list[list[Any]]:
-    """A row an axis (or a set of its channels): how much of it was looked at, and what was found."""
-    return [
-        [
-            part.scope, *_looked(part.looked), part.parameters, part.orbit, part.rank, f"{part.gap:.0e}",
-            part.deficit, part.verdict,
-        ]
-        for part in result.parts
-    ]  # fmt: skip
-
-
-def _looked(looked: Looked | None) -> list[str]:
-    if looked is None:
-        return ["", "", ""]
-    return [f"{looked.channels} of {looked.of}", f"{looked.pairs:.1%}", f"{looked.below:.1%}"]
-
-
-def number_rows(result: Dimension) -> list[list[Any]]:
-    """What was counted, for the page and the terminal."""
-    rows: list[list[Any]] = [
-        ["numbers in theta", result.parameters],
-        ["of them running statistics", result.statistics],
-        ["dimension of the orbit", result.orbit],
-        ["rank of the Jacobian", result.rank],
-        ["gap of its singular values", f"{result.gap:.1e}"],
-        ["deficit", result.deficit],
-        ["not explained", result.unexplained],
-        ["calls of the model", result.inputs],
-        ["orbit's tangents outside the null space", f"{result.error:.1e}"],
-    ]
-    if result.looked is not None:
-        rows += [["looked at", str(result.looked)]]
-    return [row for row in rows if result.statistics or not row[0].startswith("of them")]
+from intertwine.tangent import Dimension
 
 
 def dimension_page(result: Dimension, *, facts: Mapping[str, Any] | None = None) -> Page:
@@ -98,14 +23,12 @@ def dimension_page(result: Dimension, *, facts: Mapping[str, Any] | None = None)
             "Singular values of the Jacobian in float64, rows and columns of length 1. The fall is the rank; "
             "what lies right of it and is not the orbit is the deficit. Large ones: the small end.",
         )
+    numbers, *rest = result.tables()
     page.section("The numbers")
-    page.table(["what", "value"], number_rows(result))
-    if result.parts:
-        page.section("Axis by axis", "Channels of one axis in all the weights that carry it, all else held.")
-        page.table(PART_COLUMNS, part_rows(result))
-    if result.directions:
-        page.section("Directions that change nothing and are not in the group")
-        page.table(COLUMNS, direction_rows(result))
+    page.table(numbers)
+    for table in rest:
+        page.section(table.title[:1].upper() + table.title[1:])
+        page.table(table)
     return page
 
 
@@ -114,7 +37,7 @@ def dimension_finding(result: Dimension) -> str:
     numbers = f"{result.rank:,} + {result.orbit:,} of {result.parameters:,}"
     rest = f", {result.deficit:,} are left" if result.deficit else ""
     seen = f" {str(result.looked).capitalize()}." if result.looked is not None else ""
-    return f"{verdict_text(result)} Rank and orbit: {numbers} numbers{rest}.{seen}"
+    return f"{result.remarks()[0]} Rank and orbit: {numbers} numbers{rest}.{seen}"
 
 
 def values_figure(result: Dimension) -> Any:

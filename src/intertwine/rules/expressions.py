@@ -26,7 +26,8 @@ from torch import fx
 from torch.utils._pytree import tree_leaves
 
 from intertwine.graph.export import Traced
-from intertwine.rules.laws import SLICED, WHOLE, Slices, encoded, is_drawn, shape, source_of
+from intertwine.rules.laws import SLICED, WHOLE, Slices, source_of
+from intertwine.rules.nodes import encoded, is_drawn, shape
 from intertwine.rules.registry import facts
 from intertwine.rules.tails import op_of
 from intertwine.rules.ties import Ties
@@ -97,10 +98,6 @@ class Exchanged:
         for (name, dim), source in (slots or {}).items():
             if list(source) != list(range(len(source))):
                 self.slots.setdefault(name, {})[dim] = tuple(int(p) for p in source)
-
-    def touches(self, name: str) -> bool:
-        """Whether a weight is another one now."""
-        return name in self.tensors or name in self.slots
 
 
 class Expressions:

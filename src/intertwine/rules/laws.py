@@ -7,13 +7,22 @@ SLICED   op -> the slices of its result along a dimension, or None
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
 from torch import fx
-from torch.utils._pytree import tree_map
 
+from intertwine.rules.nodes import (
+    args_of,
+    dim_of,
+    dims_of,
+    encoded,
+    groups_of,
+    nodes_in,
+    operands_in_order,
+    shape,
+    three_of,
+)
 from intertwine.rules.tails import op_of
 
 if TYPE_CHECKING:
@@ -58,7 +67,7 @@ def law(table: dict[str, F], *ops: str) -> Callable[[F], F]:
 
 @law(SLICED, "cat.default")
 def _cat(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
-    pieces, along = _args(node)[0], _dim(node, 1, 0)
+    pieces, along = args_of(node)[0], dim_of(node, 1, 0)
     if dim != along or not all(len(shape(piece)) == len(shape(node)) for piece in pieces):
         return None
     return tuple(s for piece in pieces for s in r.slices(piece, dim) or r.places(piece, dim))
@@ -66,9 +75,9 @@ def _cat(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
 
 @law(SLICED, "stack.default")
 def _stack(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
-    if dim != _dim(node, 1, 0):
+    if dim != dim_of(node, 1, 0):
         return None
-    return tuple(r.number[piece] for piece in _args(node)[0])
+    return tuple(r.number[piece] for piece in args_of(node)[0])
 
 
 def _taken(r: Expressions, node: Any, dim: int) -> Slices | None:
@@ -78,20 +87,20 @@ def _taken(r: Expressions, node: Any, dim: int) -> Slices | None:
 
 @law(WHOLE, "select.int")
 def _select(r: Expressions, node: fx.Node) -> int | None:
-    x, index = _args(node)[0], _args(node)[2]
+    x, index = args_of(node)[0], args_of(node)[2]
     if r.named(x) is not None:
         return r.moved_names(node)
     if not isinstance(index, int) or not shape(x):
         return None
-    found = _taken(r, x, _dim(node, 1, 0, x))
+    found = _taken(r, x, dim_of(node, 1, 0, x))
     return None if found is None else found[index]
 
 
 @law(WHOLE, "slice.Tensor")
 def _slice(r: Expressions, node: fx.Node) -> int | None:
-    if r.named(_args(node)[0]) is not None:
+    if r.named(args_of(node)[0]) is not None:
         return r.moved_names(node)
-    return _beside(r, node, _dim(node, 1, 0))
+    return _beside(r, node, dim_of(node, 1, 0))
 
 
 def _beside(r: Expressions, node: fx.Node, dim: int) -> int | None:
@@ -102,9 +111,9 @@ def _beside(r: Expressions, node: fx.Node, dim: int) -> int | None:
 
 @law(SLICED, "slice.Tensor")
 def _slice_slices(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
-    if dim != _dim(node, 1, 0):
+    if dim != dim_of(node, 1, 0):
         return None
-    x, bounds = _args(node)[0], [*_args(node)[2:], *(None,) * 3][:3]
+    x, bounds = args_of(node)[0], [*args_of(node)[2:], *(None,) * 3][:3]
     if not all(b is None or isinstance(b, int) for b in bounds) or node.kwargs:
         return None
     found = r.slices(x, dim, True) if rows else _taken(r, x, dim)
@@ -113,7 +122,7 @@ def _slice_slices(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices
 
 @law(WHOLE, GETITEM)
 def _getitem(r: Expressions, node: fx.Node) -> int | None:
-    source, k = _args(node)
+    source, k = args_of(node)
     if not isinstance(source, fx.Node) or not isinstance(k, int):
         return None
     if op_of(source) == "topk.default" and (named := r.named(source)) is not None:
@@ -121,23 +130,23 @@ def _getitem(r: Expressions, node: fx.Node) -> int | None:
             return r.name(node, r.terms.of(("places", named[0])), named[1])
         return r.terms.of(("the largest", named[0]))
     if op_of(source) == "unbind.int":
-        x = _args(source)[0]
-        found = _taken(r, x, _dim(source, 1, 0, x)) if r.named(x) is None else None
+        x = args_of(source)[0]
+        found = _taken(r, x, dim_of(source, 1, 0, x)) if r.named(x) is None else None
         return None if found is None else found[k]
     if op_of(source) in SPLITS:
-        return _beside(r, node, _dim(source, 2, 0, node))
+        return _beside(r, node, dim_of(source, 2, 0, node))
     return None
 
 
 @law(SLICED, GETITEM)
 def _getitem_slices(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
-    source, k = _args(node)
+    source, k = args_of(node)
     if not isinstance(source, fx.Node) or not isinstance(k, int):
         return None
     if op_of(source) in BATCH_NORMS and k == 0:
         return _batch_norm(r, source, dim, rows)
-    if op_of(source) in SPLITS and dim == _dim(source, 2, 0, node):
-        x, sizes = _args(source)[0], [int(part.shape[dim]) for part in source.meta["val"]]
+    if op_of(source) in SPLITS and dim == dim_of(source, 2, 0, node):
+        x, sizes = args_of(source)[0], [int(part.shape[dim]) for part in source.meta["val"]]
         found = r.slices(x, dim, True) if rows else _taken(r, x, dim)
         start = sum(sizes[:k])
         return None if found is None else found[start : start + sizes[k]]
@@ -149,23 +158,23 @@ def _getitem_slices(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slic
 
 @law(WHOLE, *REDUCTIONS)
 def _reduced(r: Expressions, node: fx.Node) -> int | None:
-    x = _args(node)[0]
-    dims = _dims(node)
+    x = args_of(node)[0]
+    dims = dims_of(node)
     for d in dims:
         found = r.slices(x, d)
         if found is None:
             continue
         floating = node.meta["val"].is_floating_point() and not node.kwargs
-        if op_of(node) == "sum.dim_IntList" and len(dims) == 1 and len(_args(node)) == 2 and floating:
+        if op_of(node) == "sum.dim_IntList" and len(dims) == 1 and len(args_of(node)) == 2 and floating:
             return r.terms.total(found)
-        given = encoded((_args(node)[1:], node.kwargs), {})
+        given = encoded((args_of(node)[1:], node.kwargs), {})
         return r.terms.of(("reduced", op_of(node), given, d, shape(x), r.terms.set(*found)))
     return None
 
 
 @law(WHOLE, *PRODUCTS)
 def _matmul(r: Expressions, node: fx.Node) -> int | None:
-    a, b = _args(node)
+    a, b = args_of(node)
     if len(shape(a)) < 2 or len(shape(b)) < 2 or not (r.slices(a, -1) or r.slices(b, -2)):
         return None
     ranks = len(shape(a)), len(shape(b))
@@ -175,7 +184,7 @@ def _matmul(r: Expressions, node: fx.Node) -> int | None:
 
 @law(WHOLE, "einsum.default")
 def _einsum(r: Expressions, node: fx.Node) -> int | None:
-    spec, operands = str(_args(node)[0]).replace(" ", ""), _args(node)[1]
+    spec, operands = str(args_of(node)[0]).replace(" ", ""), args_of(node)[1]
     left, arrow, out = spec.partition("->")
     terms = left.split(",")
     if not arrow or "." in spec or any(len(set(t)) < len(t) for t in terms):
@@ -194,7 +203,7 @@ def _einsum(r: Expressions, node: fx.Node) -> int | None:
 
 @law(WHOLE, "linear.default")
 def _linear(r: Expressions, node: fx.Node) -> int | None:
-    x, weight, bias = _three(node)
+    x, weight, bias = three_of(node)
     if r.slices(x, -1) is None:
         return None
     pairs = zip(r.certain(x, -1), r.certain(weight, 1), strict=True)
@@ -206,7 +215,7 @@ def _linear(r: Expressions, node: fx.Node) -> int | None:
 def _linear_rows(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
     if dim != len(shape(node)) - 1:
         return None
-    x, weight, bias = _three(node)
+    x, weight, bias = three_of(node)
     found = r.slices(weight, 0, rows)
     if found is None:
         return None
@@ -228,10 +237,10 @@ def _linear_rows(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices 
 
 @law(WHOLE, *CONVOLUTIONS)
 def _convolution(r: Expressions, node: fx.Node) -> int | None:
-    x, weight, bias = _three(node)
-    if _groups(node) != 1 or len(shape(x)) != len(shape(weight)) or r.slices(x, 1) is None:
+    x, weight, bias = three_of(node)
+    if groups_of(node) != 1 or len(shape(x)) != len(shape(weight)) or r.slices(x, 1) is None:
         return None
-    how = op_of(node), encoded((_args(node)[3:], node.kwargs), r.number)
+    how = op_of(node), encoded((args_of(node)[3:], node.kwargs), r.number)
     pairs = zip(r.certain(x, 1), r.certain(weight, 1), strict=True)
     products = [r.terms.of(("outer", how, p), p) for p in pairs]
     shift = [] if bias is None else [r.terms.of(("shift", how[0], r.number[bias]), (r.number[bias],))]
@@ -240,13 +249,13 @@ def _convolution(r: Expressions, node: fx.Node) -> int | None:
 
 @law(SLICED, *CONVOLUTIONS)
 def _convolution_rows(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
-    x, weight, bias = _three(node)
-    if dim != 1 or _groups(node) != 1 or len(shape(x)) != len(shape(weight)) or r.slices(x, 1):
+    x, weight, bias = three_of(node)
+    if dim != 1 or groups_of(node) != 1 or len(shape(x)) != len(shape(weight)) or r.slices(x, 1):
         return None
     found = r.slices(weight, 0, rows)
     if found is None:
         return None
-    how = op_of(node), encoded((_args(node)[3:], node.kwargs), r.number)
+    how = op_of(node), encoded((args_of(node)[3:], node.kwargs), r.number)
     added = [()] * len(found) if bias is None else [(s,) for s in r.certain(bias, 0)]
     parts = [(r.number[x], row, *shift) for row, shift in zip(found, added, strict=True)]
     return tuple(r.terms.of(("row", how, p), p) for p in parts)
@@ -254,20 +263,20 @@ def _convolution_rows(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Sl
 
 @law(WHOLE, "index_add.default")
 def _added_at(r: Expressions, node: fx.Node) -> int | None:
-    if len(_args(node)) != 4 or node.kwargs:
+    if len(args_of(node)) != 4 or node.kwargs:
         return None
-    base, dim, index, rows = _args(node)
+    base, dim, index, rows = args_of(node)
     parts = r.number[index], r.number[rows]
     return r.terms.total([r.number[base], r.terms.of(("put", dim, shape(node), parts), parts)])
 
 
 @law(WHOLE, "index_put.default")
 def _put_at(r: Expressions, node: fx.Node) -> int | None:
-    if len(_args(node)) != 4 or _args(node)[3] is not True or not isinstance(_args(node)[2], fx.Node):
+    if len(args_of(node)) != 4 or args_of(node)[3] is not True or not isinstance(args_of(node)[2], fx.Node):
         return None
-    given, parts = encoded(_args(node)[1], r.number), [r.number[n] for n in node.all_input_nodes[1:]]
-    put = r.terms.of(("put", given, shape(node), r.number[_args(node)[2]]), parts)
-    return r.terms.total([r.number[_args(node)[0]], put])
+    given, parts = encoded(args_of(node)[1], r.number), [r.number[n] for n in node.all_input_nodes[1:]]
+    put = r.terms.of(("put", given, shape(node), r.number[args_of(node)[2]]), parts)
+    return r.terms.total([r.number[args_of(node)[0]], put])
 
 
 # -- one slice beside the others ----------------------------------------------------------------------------
@@ -275,25 +284,25 @@ def _put_at(r: Expressions, node: fx.Node) -> int | None:
 
 @law(SLICED, *SOFTMAX)
 def _softmax(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
-    if dim != _dim(node, 1, -1):
+    if dim != dim_of(node, 1, -1):
         return None
-    found = r.slices(_args(node)[0], dim, rows)
+    found = r.slices(args_of(node)[0], dim, rows)
     if found is None:
         return None
-    how, everything = (op_of(node), encoded((_args(node)[2:], node.kwargs), {})), r.terms.set(*found)
+    how, everything = (op_of(node), encoded((args_of(node)[2:], node.kwargs), {})), r.terms.set(*found)
     return tuple(r.terms.of(("share", how, s, everything), (s,)) for s in found)
 
 
 @law(SLICED, *ROW_NORMS)
 def _row_norm(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
-    x, normalized, rank = _args(node)[0], _args(node)[1], len(shape(node))
+    x, normalized, rank = args_of(node)[0], args_of(node)[1], len(shape(node))
     if dim < rank - len(normalized):
         return None
     found = r.slices(x, dim, rows) if len(normalized) == 1 else None
     if found is None:
         return None
     weights = [r.certain(w, 0) for w in node.all_input_nodes[1:]]
-    given = encoded((_args(node)[1:], node.kwargs), _in_order(node))
+    given = encoded((args_of(node)[1:], node.kwargs), operands_in_order(node))
     how, everything = (op_of(node), given), r.terms.set(*found)
     parts = [*zip(found, *weights, strict=True)]
     return tuple(r.terms.of(("share", how, p, everything), p) for p in parts)
@@ -301,11 +310,11 @@ def _row_norm(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | N
 
 @law(SLICED, BATCH_NORMS[0])
 def _batch_norm(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
-    found = r.slices(_args(node)[0], 1, rows) if dim == 1 else None
+    found = r.slices(args_of(node)[0], 1, rows) if dim == 1 else None
     if found is None:
         return None
     weights = [r.certain(w, 0) for w in node.all_input_nodes[1:]]
-    given = encoded((_args(node), node.kwargs), _in_order(node))
+    given = encoded((args_of(node), node.kwargs), operands_in_order(node))
     parts = [*zip(found, *weights, strict=True)]
     return tuple(r.terms.of(("channel", op_of(node), given, p), p) for p in parts)
 
@@ -315,21 +324,21 @@ def _batch_norm(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices |
 
 @law(WHOLE, "topk.default")
 def _topk(r: Expressions, node: fx.Node) -> int | None:
-    x, dim = _args(node)[0], _dim(node, 2, -1, _args(node)[0])
+    x, dim = args_of(node)[0], dim_of(node, 2, -1, args_of(node)[0])
     # In no order ("sorted=False"), what comes first is not determined; the smallest are rare.
-    flags = [*_args(node)[3:], *node.kwargs.values()]
+    flags = [*args_of(node)[3:], *node.kwargs.values()]
     if not shape(x) or any(flag is not True for flag in flags):
         return None
     found = _taken(r, x, dim)
     if found is None or len(set(found)) < len(found) or not r.ties.scorers(node, dim):
         return None
-    among = r.terms.of(("largest", repr(_args(node)[1]), dim, shape(x), r.terms.set(*found)))
+    among = r.terms.of(("largest", repr(args_of(node)[1]), dim, shape(x), r.terms.set(*found)))
     return r.name(node, among, found)
 
 
 @law(WHOLE, "eq.Scalar", "ne.Scalar")
 def _is_place(r: Expressions, node: fx.Node) -> int | None:
-    named, place = r.named(_args(node)[0]), _args(node)[1]
+    named, place = r.named(args_of(node)[0]), args_of(node)[1]
     if named is None or not isinstance(place, int) or not 0 <= place < len(named[1]):
         return None
     among, chosen = named[0], named[1][place]
@@ -339,20 +348,20 @@ def _is_place(r: Expressions, node: fx.Node) -> int | None:
 @law(SLICED, "eq.Tensor", "ne.Tensor")
 def _is_each_place(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
     """places[..., None] == arange(n)."""
-    places, numbers = _args(node)
+    places, numbers = args_of(node)
     named = r.named(places)
     if named is None or not isinstance(numbers, fx.Node) or op_of(numbers) != "arange.default":
         return None
-    count = [a for a in _args(numbers) if isinstance(a, int)]
+    count = [a for a in args_of(numbers) if isinstance(a, int)]
     last = dim == len(shape(node)) - 1 and shape(places)[-1:] == (1,)
-    if not last or count != [len(named[1])] or len(_args(numbers)) != 1:
+    if not last or count != [len(named[1])] or len(args_of(numbers)) != 1:
         return None
     return tuple(r.terms.of(("is each", op_of(node), named[0], s), (s,)) for s in named[1])
 
 
 @law(SLICED, "one_hot.default")
 def _one_hot(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
-    named = r.named(_args(node)[0])
+    named = r.named(args_of(node)[0])
     if named is None or dim != len(shape(node)) - 1 or shape(node)[-1] != len(named[1]):
         return None
     return tuple(r.terms.of(("marks", named[0], s), (s,)) for s in named[1])
@@ -360,9 +369,9 @@ def _one_hot(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | No
 
 @law(SLICED, "scatter.src", "scatter.value", "scatter_add.default")
 def _scattered(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | None:
-    base, index, source = _args(node)[0], _args(node)[2], _args(node)[3]
+    base, index, source = args_of(node)[0], args_of(node)[2], args_of(node)[3]
     named = r.named(index)
-    if named is None or dim != _dim(node, 1, 0) or shape(node)[dim] != len(named[1]) or node.kwargs:
+    if named is None or dim != dim_of(node, 1, 0) or shape(node)[dim] != len(named[1]) or node.kwargs:
         return None
     under: Sequence[Any] | None = r.slices(base, dim, True)
     if isinstance(base, fx.Node) and op_of(base) in ZEROS:
@@ -376,7 +385,7 @@ def _scattered(r: Expressions, node: fx.Node, dim: int, rows: bool) -> Slices | 
 
 @law(WHOLE, "gather.default")
 def _gathered(r: Expressions, node: fx.Node) -> int | None:
-    x, dim, index = _args(node)[0], _dim(node, 1, 0), _args(node)[2]
+    x, dim, index = args_of(node)[0], dim_of(node, 1, 0), args_of(node)[2]
     named = r.named(index)
     if named is None or node.kwargs or shape(x)[dim] != len(named[1]):
         return None
@@ -392,9 +401,9 @@ def _gathered(r: Expressions, node: fx.Node) -> int | None:
 
 def source_of(node: fx.Node, dim: int) -> tuple[fx.Node, int] | None:
     """The operand and its dimension whose slices make those of a result, each alone."""
-    op, args = op_of(node), _args(node)
+    op, args = op_of(node), args_of(node)
     x = args[0] if args else None
-    if not isinstance(x, fx.Node) or not shape(x) or any(x is n for n in _nodes(args[1:])):
+    if not isinstance(x, fx.Node) or not shape(x) or any(x is n for n in nodes_in(args[1:])):
         return None
     rank, out = len(shape(x)), len(shape(node))
     if op == "unsqueeze.default":
@@ -404,7 +413,7 @@ def source_of(node: fx.Node, dim: int) -> tuple[fx.Node, int] | None:
         at = args[1] % rank
         return x, dim + (dim >= at and out < rank)
     if op == "slice.Tensor":
-        return (x, dim) if dim != _dim(node, 1, 0) else None
+        return (x, dim) if dim != dim_of(node, 1, 0) else None
     if op == "transpose.int":
         a, b = (k % rank for k in args[1:])
         return x, {a: b, b: a}.get(dim, dim)
@@ -418,12 +427,12 @@ def source_of(node: fx.Node, dim: int) -> tuple[fx.Node, int] | None:
     if op in VIEWS:
         return _kept_in_view(x, node, dim)
     if op in REDUCTIONS:
-        gone = _dims(node)
+        gone = dims_of(node)
         if out == rank:
             return (x, dim) if dim not in gone else None
         return x, [d for d in range(rank) if d not in gone][dim]
     if op in SOFTMAX:
-        return (x, dim) if dim != _dim(node, 1, -1) else None
+        return (x, dim) if dim != dim_of(node, 1, -1) else None
     if op == "linear.default":
         return (x, dim) if dim < rank - 1 else None
     if op in ROW_NORMS:
@@ -440,67 +449,3 @@ def _kept_in_view(x: fx.Node, node: fx.Node, dim: int) -> tuple[fx.Node, int] | 
         if size == after[dim] and math.prod(before[:at]) == math.prod(after[:dim]):
             return x, at
     return None
-
-
-# -- reading a node -----------------------------------------------------------------------------------------
-
-
-def shape(node: Any) -> tuple[Any, ...]:
-    """The shape of a tensor; () for all else."""
-    value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    if not isinstance(value, torch.Tensor):
-        return ()
-    return tuple(s if isinstance(s, int) else s.node.expr for s in value.shape)
-
-
-def encoded(tree: Any, numbers: Mapping[fx.Node, int]) -> Any:
-    """Arguments as a key: operands by their numbers, all else as it prints."""
-
-    def leaf(x: Any) -> Any:
-        return ("node", numbers[x]) if isinstance(x, fx.Node) else x
-
-    return repr(tree_map(leaf, tree))
-
-
-def _in_order(node: fx.Node) -> dict[fx.Node, int]:
-    """Which operand stands where: one that is given twice (a gain that is the shift too) is one."""
-    return {n: -1 - k for k, n in enumerate(node.all_input_nodes)}
-
-
-def is_drawn(node: fx.Node) -> bool:
-    """Whether the results of an op are random numbers."""
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
-def _nodes(tree: Any) -> list[fx.Node]:
-    found = list[fx.Node]()
-    tree_map(lambda x: found.append(x) if isinstance(x, fx.Node) else None, tree)
-    return found
-
-
-def _dim(node: fx.Node, k: int, default: int, of: Any = None) -> int:
-    """The dimension among the arguments of a node, counted from the first."""
-    given = _args(node)[k] if len(_args(node)) > k else node.kwargs.get("dim", default)
-    rank = len(shape(node if of is None else of))
-    return given % max(rank, 1) if isinstance(given, int) else -1
-
-
-def _dims(node: fx.Node) -> list[int]:
-    given: Any = _args(node)[1] if len(_args(node)) > 1 else node.kwargs.get("dim")
-    rank = len(shape(_args(node)[0]))
-    listed = [given] if isinstance(given, int) else list(given or range(rank))
-    return sorted({d % max(rank, 1) for d in listed})
-
-
-def _args(node: fx.Node) -> tuple[Any, ...]:
-    """The arguments of a node, of which a law knows the kinds."""
-    return tuple(node.args)
-
-
-def _three(node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node | None]:
-    x, weight, bias = (*_args(node)[:3], None)[:3]
-    return x, weight, bias
-
-
-def _groups(node: fx.Node) -> Any:
-    return _args(node)[6] if len(_args(node)) > 6 else node.kwargs.get("groups", 1)

@@ -51,7 +51,7 @@ def act(model: nn.Module, element: Element | Translation) -> nn.Module:
             old = state[name]
             new = moved_by.weight(name, state.__getitem__)
             if new is not old:
-                # One that is as it was, or lay so under another name: both models would write the same numbers.
+                # As it was, maybe under another name: both models would write the same numbers.
                 new = new.clone() if new.untyped_storage().data_ptr() in held else new
                 own = isinstance(old, nn.Parameter)
                 memo[id(old)] = nn.Parameter(new, requires_grad=old.requires_grad) if own else new

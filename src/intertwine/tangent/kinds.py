@@ -66,9 +66,13 @@ class Direction:
             "because": KINDS[self.kind],
         }
 
+    @property
+    def place(self) -> str:
+        """The axis, or the first of the weights."""
+        return self.axis or ", ".join(self.weights[:4]) + (" ..." if len(self.weights) > 4 else "")
+
     def __str__(self) -> str:
-        place = self.axis or ", ".join(self.weights[:4]) + (" ..." if len(self.weights) > 4 else "")
-        return f"{self.count} in {place}: {KINDS[self.kind]}"
+        return f"{self.count} in {self.place}: {KINDS[self.kind]}"
 
 
 def summed(found: Sequence[Direction]) -> list[Direction]:

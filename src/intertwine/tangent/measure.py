@@ -10,10 +10,9 @@ and `Direction` says where it lies.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,9 +26,10 @@ from intertwine.graph.example import Example
 from intertwine.graph.export import check_values, eval_copy
 from intertwine.ir.ledger import Ids
 from intertwine.progress import Progress, placed
-from intertwine.symmetry import Axis, Symmetry, Translation, trace
+from intertwine.symmetry import Axis, Symmetry, trace
 from intertwine.tangent.coordinates import Coordinates, coordinates_of
 from intertwine.tangent.directions import Search
+from intertwine.tangent.found import Dimension
 from intertwine.tangent.generators import moving_only, tangents
 from intertwine.tangent.jacobian import Jacobian, draws
 from intertwine.tangent.jumps import Jumps
@@ -45,94 +45,6 @@ DENSE = 20_000  # coordinates up to which the whole Jacobian is taken
 AGAIN = 12  # times as many inputs for what would be called missed: a unit may switch once in hundreds
 SAMPLE = 2_000  # coordinates of one axis that are looked at together beyond that
 LOOKS = 3  # random sets of channels of a larger axis
-
-
-@dataclass(frozen=True, eq=False)
-class Dimension:
-    """parameters: how many numbers theta has, `statistics` of them running statistics of norms.
-
-    orbit: dimension of the orbit of theta. rank: of the Jacobian, with the gap of its singular values.
-    deficit: parameters - orbit - rank, the directions that change nothing and that the group does not have;
-    `directions` says where they lie. error: how far the orbit's tangents are from the null space. inputs:
-    calls of the model; settled: more inputs would not raise the rank. scope: "" for all of theta, or the axis
-    whose channels were looked at, all else held; looked: how many of them, and what that says of the others.
-    translations: of the directions, those that move constants and change nothing at any distance, as elements
-    that `act` takes. parts: the axes, or the looks at one of them.
-    """
-
-    parameters: int
-    statistics: int
-    orbit: int
-    rank: int
-    gap: float
-    directions: tuple[Direction, ...]
-    error: float
-    inputs: int
-    settled: bool
-    singular_values: np.ndarray
-    scope: str = ""
-    looked: Looked | None = None
-    parts: tuple[Dimension, ...] = field(default=())
-    translations: tuple[Translation, ...] = field(default=(), repr=False)
-
-    @property
-    def deficit(self) -> int:
-        """Directions that change nothing and that the group does not have."""
-        return self.parameters - self.orbit - self.rank
-
-    @property
-    def unexplained(self) -> int:
-        """Those of the deficit that have no name."""
-        return sum(d.count for d in self.directions if not d.explained)
-
-    @property
-    def certain(self) -> bool:
-        """Whether the singular values have a gap, the orbit is in the null space, and inputs were enough."""
-        return self.gap >= 1e3 and self.error < 1e-6 and self.settled
-
-    @property
-    def verdict(self) -> str:
-        """complete; explained (every missing direction has a name); open; or unsure (no gap, few inputs)."""
-        if not self.certain:
-            return "unsure"
-        return "complete" if not self.deficit else "open" if self.unexplained else "explained"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, as `intertwine dimension --json` prints it."""
-        plain = {
-            "scope": self.scope or "all weights",
-            "verdict": self.verdict,
-            "parameters": self.parameters,
-            "statistics": self.statistics,
-            "orbit": self.orbit,
-            "rank": self.rank,
-            "gap": self.gap,
-            "deficit": self.deficit,
-            "unexplained": self.unexplained,
-            "directions": [d.to_dict() for d in self.directions],
-            "error": self.error,
-            "inputs": self.inputs,
-            "settled": self.settled,
-        }
-        if self.looked is not None:
-            plain |= self.looked.to_dict()
-        return {**plain, "parts": [p.to_dict() for p in self.parts]} if self.parts else plain
-
-    def __repr__(self) -> str:
-        numbers = f"{self.parameters} = orbit {self.orbit} + rank {self.rank} + deficit {self.deficit}"
-        where = f"{self.scope}: " if self.scope else ""
-        return f"Dimension({where}{numbers}, gap {self.gap:.0e}, {self.verdict})"
-
-    def page(self, **options: Any) -> Any:
-        """The HTML page (see `intertwine.pages.dimension_page`)."""
-        from intertwine import page
-
-        return page(self, **options)
-
-    @checked
-    def save(self, path: str | Path) -> Path:
-        """The page in a file."""
-        return Path(self.page().write(path))
 
 
 @checked
