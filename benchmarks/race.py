@@ -167,7 +167,7 @@ def race_intertwine(spec: str, shape: str | None) -> dict[str, Any]:
     from intertwine.merging.rigid import find_rigid
 
     model, example, kwargs = loaded(spec, shape)
-    symmetry = trace(model, example, kwargs)
+    symmetry = trace(model, example, kwargs).alike  # experts of one tensor get narrower together
     axes = [a for a in symmetry.axes if a.mergeable]
     while rigid := find_rigid(model, symmetry, spread(axes), (example, kwargs)):
         axes = [a for a in axes if a.name not in rigid]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from intertwine import verify
-from intertwine.graph.eager import KERNELS
+from intertwine.graph.kernels import KERNELS
 from intertwine.zoo import huggingface, resolve
 
 pytest.importorskip("transformers")

@@ -21,9 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from intertwine.graph.example import Example
+from intertwine.graph.kernels import KERNELS
 
-# An op whose kernel takes only some precisions -> the same in ops that take every one; `rules` fills it.
-KERNELS: dict[Any, Callable[..., Any]] = {}
 _ATOMS = (bool, int, float, str)
 _EMPTY = (dict, OrderedDict, set, list)  # what most modules have several of, with nothing in it
 

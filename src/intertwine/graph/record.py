@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_flatten
 
 from intertwine.errors import DataError
 from intertwine.graph.export import Traced, named_tensors
+from intertwine.graph.kernels import ANY_STRIDES
 
 Keep = Callable[[str, Tensor], Tensor]  # a node and its value -> what is kept of it, a row for each input
 
@@ -97,6 +98,9 @@ class _Keeper(fx.Interpreter):
     def __init__(self, traced: Traced, wanted: set[str], keep: Keep | None) -> None:
         super().__init__(traced.module, graph=traced.graph)
         self.wanted, self.keep, self.found = wanted, keep, dict[str, Tensor]()
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return super().call_function(ANY_STRIDES.get(target, target), args, kwargs)
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_flatten, tree_map
 
-from intertwine.graph.eager import KERNELS
 from intertwine.graph.export import Traced
+from intertwine.graph.kernels import kernel_of
 
 # An op -> what to call in its place, or None.
 Instead = Callable[[Any], Callable[..., Any] | None]
@@ -33,7 +33,7 @@ class _Precise(fx.Interpreter):
             return None  # what returns nothing asserts, and be it the precision that is replaced here
         # Here, not before: of a large model only the weight that is read is held in this precision.
         given, named = tree_map(self._dtype, (tuple(args), dict(kwargs)))
-        target = (self.instead(target) if self.instead is not None else None) or KERNELS.get(target, target)
+        target = (self.instead(target) if self.instead is not None else None) or kernel_of(target)
         result = super().call_function(target, given, named)
         # Tensors made inside the graph come in the default precision.
         return tree_map(lambda x: raised(x, self.dtype), result)

@@ -24,7 +24,7 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_map
 
 from intertwine.graph.bodies import INLINED
-from intertwine.graph.eager import KERNELS
+from intertwine.graph.kernels import KERNELS
 from intertwine.ir.ledger import UNMERGEABLE
 from intertwine.ir.value import Extent, Value, fixed, parameter
 from intertwine.rules.registry import Context, is_value, rule

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from intertwine.graph.eager import KERNELS
+from intertwine.graph.kernels import KERNELS
 from intertwine.ir.ledger import ANY_NONLINEAR, UNMERGEABLE
 from intertwine.ir.value import Factor, Value, fixed
 from intertwine.rules import moments

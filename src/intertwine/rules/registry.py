@@ -51,7 +51,6 @@ class Rule:
     ranks       it says which entries along a dimension are the largest, as a router of experts does
     moments     how means and covariances of features pass (`rules.moments`)
     rows        the dimension of its result along which the outputs of its weight (argument 1) lie
-    any_strides the op that does the same to a tensor in any memory layout, where this one does not
     channels_last  it runs faster on images with their channels last
     differentiable  the same written in ops that have gradients for every argument, where this one has not
     thin        it does to a single channel (`Value.thin`) what it does to several
@@ -86,7 +85,6 @@ class Rule:
     ranks: bool = False
     moments: Callable[..., Any] | None = None
     rows: int | None = None
-    any_strides: Any = None
     channels_last: bool = False
     differentiable: Callable[..., Any] | None = None
     thin: bool = False

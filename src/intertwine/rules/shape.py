@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from intertwine.graph.kernels import ANY_STRIDES
 from intertwine.ir.ledger import WINDOW, Ids
 from intertwine.ir.placing import separate
 from intertwine.ir.value import Extent, Value, constant, fixed
@@ -15,13 +16,16 @@ from intertwine.rules import moments
 from intertwine.rules.registry import Context, rule
 
 
-@rule("view.default", carries=True, moments=moments.view, any_strides=torch.ops.aten.reshape.default)
 @rule(
-    "_unsafe_view.default", "view_copy.default", "_reshape_copy.default", carries=True, moments=moments.view
-)
+    "view.default", "_unsafe_view.default", "view_copy.default", "_reshape_copy.default",
+    carries=True, moments=moments.view,
+)  # fmt: skip
 def view(ctx: Context, x: Value, *args: Any) -> Value:
     """Cut and group the axes anew."""
     return ctx.reshape(x, ctx.shape)
+
+
+ANY_STRIDES[torch.ops.aten.view.default] = torch.ops.aten.reshape.default
 
 
 @rule("view_as_real.default")

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from intertwine.errors import DataError, ModelError, Unsupported
 from intertwine.graph.export import export
+from intertwine.graph.kernels import ANY_STRIDES
 from intertwine.graph.record import Recorder
 from intertwine.rules import facts
 from intertwine.symmetry.naming import depends_on_input
@@ -270,7 +271,7 @@ class Surgeon:
                 new[node] = graph.call_module(path, tuple(new[a] for a in node.args[:5]))
             else:
                 new[node] = graph.node_copy(node, lambda n: new[n])
-                new[node].target = facts(node).any_strides or node.target
+                new[node].target = ANY_STRIDES.get(node.target, node.target)
         graph.output(tuple(new[n] for n in outputs))
         with torch.no_grad():
             return fx.GraphModule(root, graph)

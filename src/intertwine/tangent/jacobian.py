@@ -24,9 +24,9 @@ MOST_OUTPUTS = 192  # of one call that are differentiated; of more, so many rand
 
 
 def _differentiable(target: Any) -> Any:
-    """What has gradients for all arguments and takes the layouts that other kernels leave behind."""
+    """What has gradients for all arguments."""
     rule = find_rule(target)
-    return None if rule is None else rule.differentiable or rule.any_strides
+    return None if rule is None else rule.differentiable
 
 
 class Jacobian:
