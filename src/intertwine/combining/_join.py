@@ -154,7 +154,8 @@ def assert_computes(
     if not right:
         raise Unsupported(
             "these networks cannot lie side by side in one of their kind",
-            so="something mixes all channels, as a layer norm does, or depends on their number",
+            so="something mixes all channels, as a layer norm does, depends on their number, "
+            "or puts the channels of several layers or groups in a row",
             do="use --how layerwise",
         )
 

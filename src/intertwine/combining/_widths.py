@@ -52,7 +52,7 @@ def equal_widths(models: Sequence[nn.Module], call: Call) -> list[nn.Module]:
             raise InputError(
                 f"the networks have unequal widths that cannot be made equal: {name} is "
                 f"{' and '.join(map(str, shapes))}",
-                so="no channel there can become two without changing what is computed",
+                so="no channel there can become two (channels of groups cannot) with nothing else changed",
                 do="combine networks that are equally wide there; how='zip' keeps unlike outputs",
             )
     return out
