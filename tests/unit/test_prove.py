@@ -234,6 +234,22 @@ def test_random_ops_hold_draw_by_draw(draw: Callable[[Tensor], Tensor], group: s
     same_function(model, symmetry, torch.randn(4, 5, dtype=torch.float64))
 
 
+def by_hand(s: Any, x: Tensor) -> Tensor:
+    """An LSTM, token by token."""
+    h = c = x.new_zeros(len(x), 4)
+    for now in x.unbind(1):
+        i, f, g, o = (s.read(now) + s.keep(h)).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+    return s.o(h)
+
+
+@pytest.mark.parametrize("prove", [True, False])
+def test_a_loop_of_more_steps_slices_as_before(prove: bool) -> None:
+    model = Net(by_hand, read=nn.Linear(5, 16), keep=nn.Linear(4, 16), o=nn.Linear(4, 2))
+    assert trace(model, torch.randn(2, 4, 5), prove=prove).axis("read").group.name == "signed permutation"
+
+
 # -- nothing crashes, nothing misleads -----------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ unknown, and larger than any that was tried it may be; so where it moves, nothin
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -65,12 +66,14 @@ class Windows:
 
     def moved(self) -> Iterator[tuple[Value, int]]:
         """Values and dimensions of which a slice keeps other positions in some graph than in another."""
-        counts = [Counter(window.key for window in windows) for windows in self._graphs]
+        graphs = [_by_labels(windows) for windows in self._graphs]
+        counts = [Counter(_shares(group) for group in groups) for groups in graphs]
         found = {
             (id(window.value), window.dim): (window.value, window.dim)
-            for own, windows in zip(counts, self._graphs, strict=True)
-            for window in windows
-            if any(other[window.key] != own[window.key] for other in counts)
+            for own, groups in zip(counts, graphs, strict=True)
+            for group in groups
+            if any(other[_shares(group)] != own[_shares(group)] for other in counts)
+            for window in group
         }
         return iter(found.values())
 
@@ -85,3 +88,18 @@ def _labels_along(value: Value, dim: int) -> Ids:
     axes = set(value.dims[dim])
     found = [factor.ids.reshape(-1) for factor in value.factors if axes & set(factor.axes)]
     return np.unique(np.concatenate(found)) if found else NONE
+
+
+def _by_labels(windows: Iterable[Window]) -> list[list[Window]]:
+    """The slices of values that carry the same labels: those of every step of a loop over tokens."""
+    groups: dict[bytes, list[Window]] = {}
+    for window in windows:
+        groups.setdefault(window.labels.tobytes(), []).append(window)
+    return list(groups.values())
+
+
+def _shares(group: Iterable[Window]) -> frozenset[tuple[tuple[str, int, bytes], int]]:
+    """What is kept, and how often beside the others: a loop of more steps keeps the same, more often."""
+    counts = Counter(window.key for window in group)
+    steps = math.gcd(*counts.values())
+    return frozenset((key, count // steps) for key, count in counts.items())
