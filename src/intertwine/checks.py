@@ -12,8 +12,9 @@ from types import UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from intertwine import numbers
-from intertwine.errors import ModelError, WrongKind, unsolvable
+from intertwine.errors import IntertwineError, ModelError, WrongKind, unsolvable
 from intertwine.numbers import Real, Whole
+from intertwine.text import first_line
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,7 +60,13 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         for name, value in given.arguments.items():
             test, parameter = tests[name], signature.parameters[name]
             if test is not None and value is not parameter.default:
-                given.arguments[name] = test(value, name, f"the argument {name} of {function.__name__}")
+                where = f"the argument {name} of {function.__name__}"
+                try:
+                    given.arguments[name] = test(value, name, where)
+                except IntertwineError:
+                    raise
+                except Exception as error:  # whatever a thing of others raises when it is looked at
+                    raise WrongKind(f"{where} is a {type(value).__name__}: {first_line(error)}") from error
         try:
             return function(*given.args, **given.kwargs)
         except (RuntimeError, ValueError) as error:  # of which those of numpy and torch are
@@ -84,7 +91,7 @@ def _test(parameter: inspect.Parameter, known: Mapping[str, Any]) -> Test | None
         return None
     optional = kind != str(parameter.annotation)
     if kind in _OTHERS:
-        return _number(RANGES.get(parameter.name, _OTHERS[kind]), optional)
+        return _number(RANGES.get(parameter.name, _OTHERS[kind]), optional, int if kind == "int" else float)
     found = _meaning(kind, known)
     return None if found is None else _kind(*found, optional)
 
@@ -173,7 +180,7 @@ def _listed(value: Any) -> Any:
         return None
 
 
-def _number(span: Real | Whole, optional: bool) -> Test:
+def _number(span: Real | Whole, optional: bool, kind: Callable[[float], float]) -> Test:
     def test(value: Any, name: str, where: str) -> Any:
         if value is None and optional:
             return value
@@ -181,14 +188,17 @@ def _number(span: Real | Whole, optional: bool) -> Test:
             value = value.item()
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise WrongKind(f"{where} is a {type(value).__name__}, not a number")
-        span(value, name)
-        return value
+        return kind(span(value, name))  # torch's whole numbers have 64 bits, its real ones do not
 
     return test
 
 
 def _kind(fits: Callable[[Any], bool], what: str, optional: bool) -> Test:
+    arrays = any(word in what for word in _ARRAYS)  # elsewhere they are numbers or names, to be compared
+
     def test(value: Any, name: str, where: str) -> Any:
+        if not arrays and hasattr(value, "ndim") and value.ndim and fits(_listed(value)):
+            value = _listed(value)
         if isinstance(value, Iterator) and fits([]):  # its entries can be looked at once only
             value = list(value)
         if fits(value) or (value is None and optional):
@@ -215,7 +225,8 @@ def _is_named(value: Any) -> bool:
 
 
 def _is_several(value: Any) -> bool:
-    return isinstance(_listed(value), Iterable) and not isinstance(value, str | bytes | set | frozenset)
+    unordered = isinstance(value, str | bytes | set | frozenset | Mapping)
+    return isinstance(_listed(value), Iterable) and not unordered
 
 
 def _is_number(value: Any) -> bool:
@@ -247,4 +258,5 @@ _KINDS: dict[str, Meaning] = {
     "Mapping[": (_is_named, "a mapping with names"),
     "Sequence[": (_is_several, "a sequence"),
 }
+_ARRAYS = ("Tensor", "Array", "ndarray")
 _ITEMS = ("Sequence[", "Mapping[")

@@ -29,9 +29,10 @@ import re
 import sys
 
 _START = 300  # characters
-# How torch says that an op has no derivative, or does not take numbers or layouts of a kind.
+# How torch says that an op or a forward has no derivative, or does not take numbers or layouts of a kind.
 _NO_KERNEL = re.compile(
     r"derivative for '\w+' is not implemented|not implemented for '\w+'"
+    r"|does not require grad and does not have a grad_fn"
     r"|Could not run '[\w:.]+' with arguments from the '\w+' backend"
 )
 

@@ -25,15 +25,24 @@ from intertwine.errors import IntertwineError
 
 _SECONDS = 30  # of the processor, for one call
 _BATCH = 25  # calls for one fork
-WHOLE = (-1, 2.5, "3", float("nan"), 10**30, [1])
-REAL = (float("nan"), float("inf"), -1.0, "x", [0.5], 10**400)
 TEXT = ("nope", "", "\x1b[31m", 3, ["a"])
 SEVERAL = (
     (), "nope", (None,), 5, ("",), (float("nan"),), torch.zeros(2, device="meta"), torch.tensor(1.0), [999],
-    [-1], [10**30], [0.5], [[0]], [["a"]], {1}, ["0", "0"],
+    [-1], [10**30], [0.5], [[0]], [["a"]], {1}, ["0", "0"], {}, {0: 1}, torch.zeros(0),
 )  # fmt: skip
 _CHOICES = ("by", "group", "at", "at_b", "repair", "kind", "align", "skip")  # aliases of Literals
-OTHER = (3, "x", object())
+
+
+class Odd:
+    """Whatever it is asked, it fails."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ValueError(name)
+
+
+OTHER = (3, "x", object(), Odd())
+WHOLE = (-1, 2.5, "3", float("nan"), 10**30, [1], Odd())
+REAL = (float("nan"), float("inf"), -1.0, "x", [0.5], 10**400)
 
 
 def net() -> nn.Sequential:

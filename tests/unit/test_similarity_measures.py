@@ -247,6 +247,22 @@ def test_procrustes_refuses_zero_features_only(measure):
     assert 0 <= similarity(x, np.ones_like(x), measure) <= 1
 
 
+@pytest.mark.parametrize("measure", ["cka-rbf", "cka-grelu-laplace"])
+def test_without_a_distance_there_is_no_rate(measure):
+    """Of inputs that are nearly all one and the same the median distance is 0."""
+    x = _maps(8, n=30)
+    same = np.where(np.arange(30)[:, None, None, None] < 25, x[:1], x)
+    with pytest.raises(DataError, match="constant"):
+        similarity(x, same, measure)
+
+
+def test_a_constant_in_single_precision_is_a_constant():
+    """Centring it leaves rounding, which is no signal."""
+    x = np.full((60, 5), 0.3337, np.float32) + 0.17 * np.arange(5, dtype=np.float32)
+    with pytest.raises(DataError, match="constant"):
+        similarity(x, np.random.default_rng(0).normal(size=(60, 4)), "cka-grelu")
+
+
 def test_wrong_names_say_what_exists():
     x = _maps(8)
     with pytest.raises(NotFound, match="no measure named 'ckaa'") as caught:

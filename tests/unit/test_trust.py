@@ -110,6 +110,7 @@ def _run_raising(error: BaseException, monkeypatch: pytest.MonkeyPatch, *flags: 
         (MemoryError(), 2, "memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: ..."), 2, "memory"),
         (OSError(28, "No space left on device", "x"), 2, "No space left"),
+        (RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn"), 3, "torch"),
         (KeyboardInterrupt(), INTERRUPTED, "interrupted"),
         (ModelError("no"), 2, "ModelError: no"),
     ],

@@ -93,8 +93,12 @@ def laplace_kernel(x: Tensor, *, c: float | None = None, progress: Progress | No
         return torch.cdist(a.transpose(0, 1).flatten(1), b.transpose(0, 1).flatten(1), p=1)
 
     distances = _tiled(channels, tile, progress).fill_diagonal_(0)
-    rate = 1 / _median(distances) if c is None else c
-    return distances.mul_(-rate).exp_()
+    if c is None:
+        median = _median(distances)
+        if not median > 0:  # most inputs have the same features
+            raise constant_features("given")
+        c = 1 / median
+    return distances.mul_(-c).exp_()
 
 
 def hsic(k: Tensor, l: Tensor, *, debiased: bool) -> float:
@@ -140,9 +144,9 @@ class _Normalised:
         origin = self.mean.to(x.dtype)[:, None]
         norms = (torch.linalg.vector_norm(band - origin, dim=2) for band in self.x.split(256))
         square = sum(norm.double().square().sum(0) for norm in norms)
-        live = square > 1e-24 * (
-            square + rows * self.mean.square()
-        )  # centring leaves rounding on a constant channel
+        # centring leaves rounding on a constant channel
+        rounding = max(1e-12, 8 * torch.finfo(x.dtype).eps)
+        live = square > rounding**2 * (square + rows * self.mean.square())
         if not live.any():
             raise constant_features("given")
         self.scale = torch.where(

@@ -127,7 +127,7 @@ def _open(
 
 def _check(methods: Sequence[str], order: str, inputs: int, classes: int) -> None:
     wrong = [m for m in methods if m not in METHODS]
-    if wrong or not methods:
+    if wrong or not len(methods):
         raise InputError(f"no method named {wrong[0] if wrong else ''!r}", do=f"use {', '.join(METHODS)}")
     if order not in ORDERS:
         raise InputError(f"no order named {order!r}", do=f"use {' or '.join(ORDERS)}")

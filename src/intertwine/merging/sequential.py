@@ -238,7 +238,13 @@ class KnownOutputs:
 
         small: a copy of our own, since it is put into eval mode; through train mode, which clears caches.
         """
-        off = self._rows(small.train().eval()) - self.before
+        rows = self._rows(small.train().eval())
+        if rows.shape != self.before.shape:
+            raise ModelError(
+                "the outputs of the model change their shape from call to call",
+                so="what a merge changes in them cannot be measured",
+            )
+        off = rows - self.before
         return float((off - off.mean(-1, keepdim=True)).square().sum()) / self.whole
 
 
