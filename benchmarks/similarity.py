@@ -1,7 +1,9 @@
 """Speed of similarity against torch-cka, ckatorch and G_ReLU-CKA row by row, with equal results checked.
 
     pip install torch-cka ckatorch
-    python benchmarks/similarity.py [--inputs 10000] [--theirs 1024] [--whole] [--threads 2]
+    python benchmarks/similarity.py [--inputs 10000] [--theirs 1024] [--whole] [--threads 2] [--out FILE]
+    python benchmarks/similarity.py --theirs 256 --threads 1 --out docs/measured/similarity.json
+    python scripts/make_similarity_table.py
 
 1. Linear CKA between the 20 weight layers of two ResNet20. The floor is two bare forward passes over the same
    batches. torch-cka runs on --theirs inputs; its time above the floor is scaled up to --inputs.
@@ -84,12 +86,14 @@ def linear_cka(inputs: int, theirs: int) -> dict[str, Any]:
     forward(models, images[:BATCH])
     _, floor = timed(lambda: forward(models, images))
     ours, seconds = timed(lambda: compare(*models, images, "cka", at=layers, function=False, intervals=False))
+    _, with_intervals = timed(lambda: compare(*models, images, "cka", at=layers, function=False))
     _, export = timed(
         lambda: compare(*models, images[:BATCH], "cka", at=layers, function=False, intervals=False)
     )
     result: dict[str, Any] = {
         "layers": len(ours.layers_a), "inputs": len(images), "floor_seconds": floor, "seconds": seconds,
         "of_which_export_and_one_batch": export, "ratio_to_floor": seconds / floor,
+        "seconds_with_intervals": with_intervals, "ratio_with_intervals": with_intervals / floor,
     }  # fmt: skip
     few = images[:theirs]
     _, their_floor = timed(lambda: forward(models, few))
@@ -197,6 +201,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--parts", default="kernel,cka", help="what to measure (default: kernel,cka)")
     parser.add_argument("--whole", action="store_true", help="also the kernel of the whole CIFAR-10 test set")
+    parser.add_argument("--out", type=Path, help="also put the numbers into this file")
     parser.add_argument("--only-whole", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -213,6 +218,9 @@ def main() -> None:
         command = [sys.executable, __file__, "--only-whole", "--threads", str(args.threads)]
         report["whole_test_set"] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     print(json.dumps(report, indent=2))
+    if args.out:
+        known = json.loads(args.out.read_text(encoding="utf-8")) if args.out.exists() else {}
+        args.out.write_text(json.dumps({**known, **report}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ _GIVES = {
     "text": "hf:FAMILY, text data",
     "diffusion": "diffusers:NAME",
     "rl": "intertwine agents",
+    "onnx": "path/to/file.onnx, merge --export onnx",
     "umap": "UMAP in explore (principal components without it)",
     "images": "PNG files of figures",
     "train": "intertwine train, sweep",

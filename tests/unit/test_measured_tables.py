@@ -7,7 +7,10 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["combine", "dimension", "quality", "scale", "transformers"])
+NAMES = ["align", "combine", "dimension", "quality", "race", "scale", "similarity", "transformers"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_table_is_up_to_date_and_a_changed_number_shows(name: str) -> None:
     made = importlib.import_module(f"make_{name}_table")
     page = made.PAGE.read_text(encoding="utf-8")

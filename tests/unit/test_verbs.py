@@ -115,6 +115,10 @@ def test_results_are_alike(verb: str, tmp_path: Path) -> None:
         assert "pandas" in error.what
 
 
+def test_every_extra_says_what_it_gives() -> None:
+    assert all(gives for _, gives, *_ in intertwine.doctor().extras())
+
+
 class Hostile(Result):
     """A result whose names are markup."""
 
