@@ -28,8 +28,8 @@ rebasin does not narrow: it aligns the model to another one, which must move som
 output.
 
 The list has 143 models of torchvision, timm, transformers and our zoo; it is run in turn. A dash is a model
-that a tool has not met yet. A tool has 30 to 60 seconds of CPU time for a model. Axes that a tool itself says
-cannot be narrowed (sizes written into the forward) are not asked of it, unless it says so of all.
+that a tool has not met yet. A tool has 30 to 120 seconds of CPU time for a model. Axes that a tool itself
+says cannot be narrowed (sizes written into the forward) are not asked of it, unless it says so of all.
 
 What this does not say: Torch-Pruning prunes what it is told to and can be told more (heads, layers to leave
 alone) than this race tells it.

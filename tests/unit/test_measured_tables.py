@@ -6,7 +6,6 @@ import importlib
 
 import pytest
 
-
 NAMES = ["align", "combine", "dimension", "quality", "race", "scale", "similarity", "transformers"]
 
 

@@ -333,3 +333,19 @@ def test_keyword_inputs() -> None:
     plan = plan_merge(model, trace(model, inputs), target_params=0.6)
     small = apply_merge(model, plan)
     assert small.l.out_features < 6 and small(**inputs).shape == (3, 2)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+def test_a_layer_of_width_zero_is_read_and_left_alone() -> None:
+    class Beside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.l, self.nothing, self.o = nn.Linear(5, 6), nn.Linear(5, 0), nn.Linear(6, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.o(torch.cat([torch.relu(self.l(x)), self.nothing(x)], -1))
+
+    model, x = Beside(), torch.randn(3, 5)
+    plan = plan_merge(model, trace(model, x), target_params=0.6)
+    small = apply_merge(model, plan)
+    assert small.l.out_features < 6 and small.nothing.out_features == 0 and small(x).shape == (3, 2)

@@ -110,7 +110,7 @@ class _Prober:
         self.symmetry = symmetry
         self.model, self.inputs = finest(model, inputs if inputs is not None else example_inputs(symmetry))
         state = named_tensors(self.model)
-        self.weights = {n: state[n].detach() for n in symmetry.structure.inference.shapes}
+        self.weights = {n: state[n].detach() for n in symmetry.traced.weights.values()}
         # `generate` keeps states from token to token, in sizes of their own; `eval_copy` switches that off
         keeps = getattr(getattr(model, "config", None), "use_cache", None) is True
         takes = "use_cache" in inspect.signature(model.forward).parameters

@@ -44,7 +44,7 @@ class Narrowing:
         self.model, (self.args, self.kwargs) = finest(planner.model, planner.example())
         _write_attention_out(self.model)
         state = named_tensors(self.model)
-        self.weights = {n: state[n].detach() for n in planner.symmetry.structure.inference.shapes}
+        self.weights = {n: state[n].detach() for n in planner.symmetry.traced.weights.values()}
         self.known: dict[str, Found | None] = {}
         self._last: tuple[list[str], list[Tensor]] = [], []  # axes, and what the graph gives without them
         self._ran: set[str] = set()  # kinds whose narrower model ran, whatever it computed
