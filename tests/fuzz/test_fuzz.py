@@ -50,7 +50,8 @@ def test_a_wrong_action_is_seen_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> N
 
     def dishonest(model: Any, element: Any) -> Any:
         moved = honest(model, element)
-        moved.l0.weight.data.mul_(1.001)
+        if not torch.equal(moved.l0.weight, model.l0.weight):
+            moved.l0.weight.data.mul_(1.001)
         return moved
 
     plain = program(

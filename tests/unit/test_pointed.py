@@ -22,10 +22,10 @@ PASSES: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
     "distances": lambda m, a, b: F.pairwise_distance(a, b),
     "cross products of rows": lambda m, a, b: m(torch.linalg.cross(a[:3], b[:3], dim=0)),
     "contracted": lambda m, a, b: torch.tensordot(a, b, dims=([1], [1])),
+    "a mask of channels": lambda m, a, b: m(a.index_put((a > 0.1,), torch.zeros(()).double())),
 }
 STAYS: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
     "channels put": lambda m, a, b: m(a.index_put((PAIR, ROWS), b[:2, :2])),
-    "a mask of channels": lambda m, a, b: m(a.index_put((a > 0.1,), torch.zeros(()).double())),
     "a row of numbers put": lambda m, a, b: m(a.index_put((ROWS[:1],), torch.arange(6.0).double())),
     "channels taken": lambda m, a, b: m(a.take_along_dim(torch.arange(5, -1, -1)[None], 1)),
     "entries taken": lambda m, a, b: a.take_along_dim(torch.tensor([1, 7])),
