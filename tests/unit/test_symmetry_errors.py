@@ -121,7 +121,8 @@ class Unknown(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         first = self.first(x)
-        return self.last(torch.relu(self.second(torch.linalg.eigvalsh(first.unsqueeze(1) * first[..., None]))))
+        values = torch.linalg.eigvalsh(first.unsqueeze(1) * first[..., None])
+        return self.last(torch.relu(self.second(values)))
 
 
 def test_an_unknown_op_freezes_with_the_reason() -> None:
