@@ -22,6 +22,7 @@ from intertwine.graph.example import Example
 from intertwine.ir.value import Value
 from intertwine.rules import RULES
 from intertwine.tangent import Looked
+from intertwine.tangent.challenge import is_seen
 from intertwine.tangent.coordinates import coordinates_of
 from intertwine.tangent.generators import moving_only, tangents
 from intertwine.tangent.jacobian import Jacobian
@@ -697,3 +698,25 @@ def test_the_eps_of_a_norm_behind_a_norm_is_named() -> None:
     x = torch.randn(16, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     assert verdict_of(*layers, nn.Linear(4, 3), inputs=x)[1]["norms"] == 1
     assert "norms" not in verdict_of(*layers, nn.Tanh(), nn.Linear(4, 3), inputs=x)[1]
+
+
+def test_what_would_be_called_missed_is_held_against_other_inputs() -> None:
+    """A unit that was never on: what reads it changes nothing, until an input switches it on."""
+    net = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 1))
+    with torch.no_grad():
+        net[0].weight.fill_(1.0)
+        net[0].bias.copy_(torch.tensor([0.0, -3.0]))
+    net = net.double()
+    x = torch.tensor([[0.5], [1.0]], dtype=torch.float64)
+    symmetry = trace(net, x)
+    at = coordinates_of(net, symmetry)
+    reader = np.zeros(at.size)
+    reader[at.of("2.weight").reshape(-1)[1]] = 1.0
+    weights = dict(net.named_parameters())
+    below, above = Example((x,), {}), Example((x + 5.0,), {})
+    assert not is_seen([reader], symmetry.traced, at, weights, [below])
+    assert is_seen([reader], symmetry.traced, at, weights, [below, above])
+    orbit = np.zeros(at.size)  # the scale of the unit that is on is seen by nobody
+    orbit[at.of("0.weight").reshape(-1)[0]], orbit[at.of("0.bias").reshape(-1)[0]] = 1.0, 0.0
+    orbit[at.of("2.weight").reshape(-1)[0]] = -float(net[2].weight[0, 0].detach())
+    assert not is_seen([orbit], symmetry.traced, at, weights, [below, above])

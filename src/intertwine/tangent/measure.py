@@ -27,6 +27,7 @@ from intertwine.graph.export import check_values, eval_copy
 from intertwine.ir.ledger import Ids
 from intertwine.progress import Progress, placed
 from intertwine.symmetry import Axis, Symmetry, trace
+from intertwine.tangent.challenge import is_seen
 from intertwine.tangent.coordinates import Coordinates, coordinates_of
 from intertwine.tangent.directions import Search
 from intertwine.tangent.found import Dimension
@@ -43,6 +44,7 @@ from intertwine.tangent.spaces import span
 
 DENSE = 20_000  # coordinates up to which the whole Jacobian is taken
 AGAIN = 12  # times as many inputs for what would be called missed: a unit may switch once in hundreds
+CHALLENGE = 4  # times as many that see a mixture of what would be called missed
 SAMPLE = 2_000  # coordinates of one axis that are looked at together beyond that
 LOOKS = 3  # random sets of channels of a larger axis
 
@@ -177,6 +179,8 @@ class _Given:
             named = search.run()
             if all(d.explained for d in named):
                 break
+        else:
+            settled = settled and not self._is_seen(search.missed, calls)
         # what no op reads costs nothing to look at, however much it is
         unread = {} if scope else self.theta.unread
         unused = [Direction("unused", count, (name,)) for name, count in unread.items()]
@@ -187,6 +191,11 @@ class _Given:
             directions, error, calls, settled, found.singular_values, scope, looked,
             translations=proved(self.symmetry.traced, self.model, self.theta, search.moves, self._fresh()),
         )  # fmt: skip
+
+    def _is_seen(self, missed: Sequence[np.ndarray], calls: int) -> bool:
+        """Whether inputs beyond those of so many calls see what would be called missed."""
+        fresh = islice(self._examples(), calls, (1 + CHALLENGE) * calls)
+        return is_seen(missed, self.symmetry.traced, self.theta, self._state, fresh, self.seed)
 
     @cached_property
     def products(self) -> list[Region]:

@@ -50,6 +50,7 @@ class Remaining:
         self.known = span(null.T @ tangents)
         self.found: list[Direction] = []
         self.moves: list[tuple[str, np.ndarray]] = []  # what constants may be moved by: (kind, over theta)
+        self.missed: list[np.ndarray] = []  # what has no explanation, over theta
 
     @property
     def left(self) -> int:
@@ -94,6 +95,8 @@ class Remaining:
         size = np.abs(self.null @ (new if mask is None else coefficients)).max(axis=1)
         weights = self.at.weights_of(self.chosen[size > 1e-6])
         self.found.append(Direction(kind, new.shape[1], tuple(weights), axis))
+        if not self.found[-1].explained:
+            self.missed += list(given.T)
         result: int = new.shape[1]
         return result
 
