@@ -40,28 +40,33 @@ class Jumps:
     @cached_property
     def before(self) -> list[list[Tensor]]:
         """What comes out at theta."""
-        return [self._run(self.weights, example) for example in self.examples]
+        return [outputs(self.traced, self.weights, example) for example in self.examples]
 
     def seen(self, vector: np.ndarray) -> bool:
         """Whether some output jumps on the way along a direction over theta."""
         largest = float(np.abs(vector / self.at.sizes).max(initial=0.0))
         if not largest or not self.possible:
             return False
-        step = vector * (STEP / largest)
-        moved = {
-            name: value + torch.from_numpy(step[self.at.of(name)]) for name, value in self.at.values.items()
-        }
+        there = stepped(self.at, self.weights, vector * (STEP / largest))
         return any(
             _jumped(a, b)
             for example, found in zip(self.examples, self.before, strict=True)
-            for a, b in zip(found, self._run({**self.weights, **moved}, example), strict=True)
+            for a, b in zip(found, outputs(self.traced, there, example), strict=True)
         )
 
-    @torch.no_grad()
-    def _run(self, weights: Mapping[str, Tensor], example: Example) -> list[Tensor]:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            return results(self.traced, weights, example.args, example.kwargs)
+
+def stepped(at: Coordinates, weights: Mapping[str, Tensor], step: np.ndarray) -> dict[str, Tensor]:
+    """The weights a step over theta away from it."""
+    moved = {name: value + torch.from_numpy(step[at.of(name)]) for name, value in at.values.items()}
+    return {**weights, **moved}
+
+
+@torch.no_grad()
+def outputs(traced: Traced, weights: Mapping[str, Tensor], example: Example) -> list[Tensor]:
+    """What comes out for these weights, with the same random numbers each time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return results(traced, weights, example.args, example.kwargs)
 
 
 def _jumped(a: Tensor, b: Tensor) -> bool:
